@@ -80,7 +80,7 @@ class GuestCpus:
     """A setting inside a guest that is a set of its vCPUs, which are no CPUs of the host."""
 
     vcpus: CpuSet
-    """By the numbers of the guest's kernel."""
+    """The vCPUs, by the numbers of the guest's kernel."""
 
     def __str__(self) -> str:
         return str(self.vcpus)

@@ -26,9 +26,9 @@ class Page(Generic[T]):
     """Part of a list."""
 
     items: tuple[T, ...]
-    """The items, in the order of the list."""
+    """In the order of the list."""
     next: str
-    """The marker of the next page; empty on the last page."""
+    """Marker of the next page; empty on the last one."""
 
 
 def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -1,4 +1,4 @@
-"""The policy of a host, the drift from its placement, and the backoffs from targets that were placed in vain."""
+"""A host's policy, the drift from its placement, and the backoffs from targets that were placed in vain."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,21 +17,20 @@ Mode = Literal["observe", "propose", "enforce"]
 """propose: a plan that ends the drift is stored, and a person applies it; enforce: it is applied at once."""
 
 Expected = tuple[str, ...] | None
-"""Revisions that a caller expects before it changes a policy: SHA-256 of its JSON; the empty text stands for no policy.
-None: every revision."""
+"""Revisions that a caller expects before it changes a policy: SHA-256 of its JSON; the empty text is no policy. None:
+every revision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``request.guests`` and ``request.processes`` may name those that do not run. But libvirt must know each guest
-    that is not named by its UUID when the policy is set. Raises Invalid."""
+    """``request.guests`` and ``request.processes`` may name those that do not run; but when the policy is set, libvirt
+    must know each guest that is not named by its UUID. Raises Invalid."""
 
     request: Request = field(default_factory=Request)
-    """The request that pinner applies again and again."""
     mode: Mode = "observe"
     """The reaction to drift."""
     undo_if_worse: bool = False
-    """Whether a run of the policy is watched, and rolled back if a measure becomes worse. The mode is propose then."""
+    """A run of the policy is watched, and rolled back if a measure becomes worse. The mode is propose then."""
 
     def __post_init__(self) -> None:
         if self.mode not in ("observe", "propose", "enforce"):
@@ -44,22 +43,20 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """Why pinner set the mode of a policy from enforce to propose. It holds until somebody sets the policy again."""
+    """Why pinner set a policy's mode from enforce to propose. It holds until somebody sets the policy again."""
 
     run: str
-    """The run of the policy that is rolled back."""
+    """The policy's run that is rolled back."""
     at: datetime
-    """The time at which the mode was set."""
+    """When the mode was set."""
     why: str
-    """The measures that became worse, in words."""
+    """Measures that became worse, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPolicy(Policy):
-    """A host's policy, and why pinner has changed its mode."""
-
     setback: Setback | None = None
-    """Why the policy enforces no longer; null: pinner has not changed the mode. No part of the revision."""
+    """Why the policy enforces no longer; null: pinner has not changed the mode. It is no part of the revision."""
 
     @classmethod
     def of(cls, policy: Policy, setback: Setback | None) -> "ShownPolicy":
@@ -73,7 +70,7 @@ FREE_RESTARTS = 300
 """Times that new processes of one name are placed without a delay."""
 
 BASE_DELAY = timedelta(seconds=5)
-"""After that, or after a failure; each further one is twice as long."""
+"""The first delay; each further one is twice as long."""
 
 MAX_DELAY = timedelta(hours=1)
 
@@ -81,7 +78,7 @@ MAX_RESTART_DELAY = timedelta(minutes=1)
 """For a process that starts again and again: a run for each start would fill the disk."""
 
 FORGET_AFTER = timedelta(minutes=10)
-"""A target in place for this long, and for twice its last delay, starts without a delay again."""
+"""A target in place for so long, and for twice its last delay, starts without a delay again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +88,13 @@ class Backoff:
     error: str = ""
     """Of the last attempt; empty: the target was placed."""
     restarts: bool = False
-    """Processes of one name were started anew; else it is one target that was moved or that failed."""
+    """Processes of one name were started anew; else one target was moved, or failed."""
 
     @property
     def backoff_until(self) -> datetime:
         return self.last + self._delay
 
     def is_over(self, now: datetime) -> bool:
-        """Whether the target has stayed in place for long enough."""
         return now - self.last > max(FORGET_AFTER, 2 * self._delay)
 
     @property
@@ -110,7 +106,7 @@ class Backoff:
 
     @property
     def free(self) -> int:
-        """From this number of times on there is a delay."""
+        """From so many times on there is a delay."""
         return FREE_RESTARTS if self.restarts else 1 if self.error else FREE_RETRIES
 
 
@@ -150,60 +146,58 @@ class Drift:
     """A target whose affinity or state differs from the recorded placement."""
 
     target: Target
-    """The target."""
     expected: CpuSet
-    """The recorded CPUs."""
+    """Recorded CPUs."""
     actual: tuple[ThreadMask, ...]
-    """The threads that may run elsewhere, with their masks from the kernel; none for a target with a state."""
+    """Threads that may run elsewhere, with their masks; none for a target with a state."""
     cause: Cause
-    """The cause, where pinner found one."""
+    """Its cause, where pinner found one."""
     detail: str = ""
     """The cause in words: which cpuset, which service, since when. Empty where the cause says it all."""
     states: tuple[State, State] | None = None
-    """Of a target with a state: the actual state, and the expected one."""
+    """Of a target with a state: the actual one, and the expected one."""
     times: int = 0
     """How often this drift was corrected lately and came back, or could not be corrected; under a policy that does not
     enforce: how often it was found."""
     backoff_until: datetime | None = None
-    """Until this moment the policy does not correct this drift, because it came back too often or the last attempt
-    failed."""
+    """Until then the policy does not correct it: it came back too often, or the last attempt failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repack:
-    """The result of a re-pack's dry run, on a host whose guests have been spread for a while."""
+    """A re-pack's dry run, on a host whose guests have been spread for a while."""
 
     plan: str
-    """The plan that is proposed; empty where none is."""
+    """The proposed plan; empty: none."""
     pressure: float
-    """How far the guests are spread: the weighted terms of nodes, caches, cores and remote memory in GiB x distance."""
+    """How far the guests are spread: weighted terms of nodes, caches, cores and remote memory in GiB x distance."""
     why: str = ""
     """Why no plan is proposed; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """All drifts of a host. A host without a policy and without a recorded placement has none."""
+    """A host's drifts. A host without a policy and a recorded placement has none."""
 
     host: str
-    """The name of the host."""
     at: datetime
-    """The time of the observation."""
+    """When the host was read."""
     mode: Mode | None
-    """The policy's mode; None: the host has no policy, and drift is measured from the last applied plan."""
+    """The policy's; null: there is none, and drift is measured from the last applied plan."""
     placement: str
-    """The plan of the recorded placement; empty: none is recorded."""
+    """The recorded placement's plan; empty: none."""
     drifts: tuple[Drift, ...]
-    """Each target that differs from the recorded placement."""
+    """Targets that differ from the recorded placement."""
     unplaced: tuple[LeftOut, ...] = ()
-    """Guests for which the policy has no place, with the numbers."""
+    """Guests for which the policy has no place."""
     proposed: str = ""
-    """The proposed plan that would end the drift; empty if the mode is not ``propose``, or nothing is to be changed."""
+    """The proposed plan, which would end the drift; empty if the mode is not ``propose``, or nothing is to be
+    changed."""
     error: str = ""
-    """Why the policy cannot be applied now; empty: it can."""
+    """Why the policy cannot be applied now; else empty."""
     migrating: tuple[str, ...] = ()
-    """The guests, by name, that are placed when their migration has ended."""
+    """Names of guests that are placed once their migration has ended."""
     repack: Repack | None = None
-    """The last dry run of a re-pack; null: there was none, it is outdated, or the policy only observes."""
+    """The last dry run of a re-pack; null: none, it is outdated, or the policy only observes."""
     setback: Setback | None = None
-    """Why the policy enforces no longer: a run of it made a guest worse. Null: pinner has not changed the mode."""
+    """Why the policy enforces no longer; null: pinner has not changed the mode."""

@@ -1,4 +1,4 @@
-"""Questions that change nothing, and their answers: the room for more guests, and what would be if."""
+"""Questions that change nothing, and their answers: room for more guests, and what would be if."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,21 +14,21 @@ from pinner.model.policy import Mode
 
 MAX_NEW_GUESTS = 1024
 MAX_NEW_VCPUS = 16384
-"""Of all new guests together."""
+"""Of all new guests."""
 MAX_MEMORY_KIB = 1 << 40
-"""1 PiB: more than any host has."""
+"""1 PiB, more than any host has."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestShape:
-    """The size of a guest. Raises Invalid where no guest can have it."""
+    """A guest's size. Raises Invalid where no guest can have it."""
 
     vcpus: int
-    """The number of vCPUs."""
+    """Number of vCPUs."""
     memory_kib: int = 0
-    """The memory in KiB; 0: memory does not count."""
+    """KiB; 0: memory does not count."""
     page_kib: int = 0
-    """The size in KiB of the huge pages of its memory; 0: normal pages."""
+    """KiB of a huge page of its memory; 0: normal pages."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.vcpus <= MAX_CPUS:
@@ -47,7 +47,7 @@ class NewGuests:
     shape: GuestShape
     count: int = 1
     strategy: str = ""
-    """Of their flavor; empty: none."""
+    """Their flavor's; empty: none."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MAX_NEW_GUESTS:
@@ -66,29 +66,28 @@ class Scenario:
     without_cpus: CpuSet = CpuSet()
     """Switched off."""
     request: Request | None = None
-    """Null: the same one."""
+    """None: the same one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioOutcome:
-    """The plan for one host, in numbers."""
+    """A host's plan in numbers."""
 
     strategy: str
-    """The name of the strategy."""
     guests: int
-    """The number of guests that the plan places."""
+    """Number of guests that the plan places."""
     unplaced: tuple[LeftOut, ...]
-    """The guests without a place, and why."""
+    """Guests without a place, and why."""
     now: Mapping[str, float]
-    """The terms of the plan's objective before the plan is applied, without the cost of the change."""
+    """The objective's terms before the plan is applied, without the cost of the change."""
     planned: Mapping[str, float]
-    """The terms of the plan's objective after the plan is applied, without the cost of the change."""
+    """The objective's terms after the plan is applied, without the cost of the change."""
     warnings: tuple[str, ...] = ()
     """What an operator should know before an apply."""
     blocked: str = ""
-    """Why the plan could not be applied; empty where it could."""
+    """Why the plan could not be applied; else empty."""
     impossible: str = ""
-    """Why there is no plan at all; empty where there is one. Then there are no numbers."""
+    """Why there is no plan, and so no numbers; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +95,15 @@ class WhatIf:
     """The plan for a host, and the plan for the host of a question."""
 
     host: str
-    """The name of the host."""
     taken_at: datetime
-    """The time of the snapshot."""
     before: ScenarioOutcome
     """The plan for the host as it is."""
     after: ScenarioOutcome
     """The plan for the host of the question."""
     change: Mapping[str, float]
-    """For each term, how much higher it is after than before, as planned."""
+    """How much higher each term is after than before, as planned."""
     moved: tuple[Target, ...] = ()
-    """The guests that both plans place, on different CPUs."""
+    """Guests that both plans place, on different CPUs."""
 
 
 AlternativeKind = Literal["node", "l3", "now"]
@@ -115,22 +112,22 @@ AlternativeKind = Literal["node", "l3", "now"]
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another place for a guest, and its cost compared with the plan."""
+    """Another place for a guest, compared with the plan."""
 
     kind: AlternativeKind
     """What the place is."""
     node: int | None
-    """The id of the NUMA node; null for another kind."""
+    """Id of the NUMA node; null for another kind."""
     cpus: CpuSet
-    """The CPUs that the guest's vCPUs would use; where that is impossible, the CPUs of the place."""
+    """CPUs that the guest's vCPUs would use; where that is impossible, those of the place."""
     cost: Mapping[str, float] = field(default_factory=dict)
-    """For each term of the objective that would differ: how much higher it would be."""
+    """How much higher each term of the objective that differs would be."""
     moved: tuple[Target, ...] = ()
     """Other guests that would get other CPUs."""
     unplaced: tuple[LeftOut, ...] = ()
     """Other guests that would have no place."""
     impossible: str = ""
-    """Why the guest cannot be there; empty where it can. Then there is no cost."""
+    """Why the guest cannot be there, so that there is no cost; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,35 +135,34 @@ class Explanation:
     """Why a plan gives a guest its CPUs."""
 
     guest: Target
-    """The guest."""
     cpus: CpuSet
-    """The CPUs of its vCPUs; empty where the plan gives it none."""
+    """Its vCPUs' CPUs; empty where the plan gives it none."""
     nodes: tuple[int, ...]
     """The NUMA nodes of these CPUs."""
     why: tuple[str, ...]
-    """The reasons of the plan, or why it does not place the guest."""
+    """The plan's reasons, or why it does not place the guest."""
     terms: Mapping[str, float]
-    """The terms of the plan's objective, without the cost of the change."""
+    """The objective's terms, without the cost of the change."""
     alternatives: tuple[Alternative, ...] = ()
-    """The other places, with their costs."""
+    """Other places, with their costs."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCapacity:
-    """The room of one strategy on one NUMA node."""
+    """One strategy's room on one NUMA node."""
 
     node: int | None
-    """The id of the node; null where the kernel reports no nodes."""
+    """Its id; null where the kernel reports no nodes."""
     cpus: CpuSet
-    """The CPUs of the node for vCPUs of this strategy."""
+    """CPUs of the node for the strategy's vCPUs."""
     free_vcpus: int
-    """How many more vCPUs can have a CPU of these. A vCPU that floats over several nodes counts on each of them by its
-    share of the CPUs."""
+    """How many more vCPUs can have one of these CPUs. A vCPU that floats over several nodes counts on each by its share
+    of the CPUs."""
     memory_kib: int | None = None
-    """The memory that is local to the node; null where the kernel reports none. pinner places no guest of more memory
-    here with a strategy that keeps a guest on one node."""
+    """Memory local to the node; null where the kernel reports none. A strategy that keeps guests on one node places no
+    guest of more memory here."""
     guests: Mapping[int, int] = field(default_factory=dict)
-    """By number of vCPUs: how many more guests of this size fit the node."""
+    """Number of vCPUs to how many more guests of this size fit the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,54 +170,53 @@ class StrategyCapacity:
     """The room for guests that a strategy places."""
 
     strategy: str
-    """The name of the strategy: the host's one, or the one that a flavor asks for (pinner:strategy)."""
+    """The host's one, or the one that a flavor asks for (pinner:strategy)."""
     within_node: bool
-    """Whether the strategy keeps all vCPUs of a guest on one node, as far as one node can be wide enough."""
+    """Whether it keeps all vCPUs of a guest on one node, where one can be wide enough."""
     free_vcpus: int
     """How many more vCPUs can have a CPU; with within_node, the sum of the nodes."""
     nodes: tuple[NodeCapacity, ...] = ()
-    """The room of each node, sorted by id."""
+    """Each node's room, by id."""
     guests: Mapping[int, int] = field(default_factory=dict)
-    """By number of vCPUs: how many more guests of this size fit the host."""
+    """Number of vCPUs to how many more guests of this size fit the host."""
     why: str = ""
-    """Why the strategy can place no guest now; empty where it can."""
+    """Why it can place no guest now; else empty."""
     widest: int | None = None
-    """The most vCPUs that a guest on one node can have, were the node empty: a guest of more spans several nodes. Null:
-    no guest of this strategy spans nodes, or the strategy does not keep guests on one node."""
+    """Most vCPUs that a guest can have on an empty node: a guest of more spans several. Null: no guest of this strategy
+    spans nodes, or it does not keep guests on one node."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeRoom:
-    """How many more guests of one shape a strategy places, found by planning them."""
+    """Room for guests of one shape, found by planning them."""
 
     strategy: str
-    """The name of the strategy: the host's one, or the one that a flavor asks for (pinner:strategy)."""
+    """The host's one, or the one that a flavor asks for (pinner:strategy)."""
     guests: int
-    """So many more guests of this shape get a place. No placed guest moves, no vCPU shares a CPU that had one vCPU or
-    none, and the host has memory for all of them."""
+    """So many more get a place: no placed guest moves, no vCPU shares a CPU that had one vCPU or none, and the host has
+    memory for all of them."""
     why: str
     """Why one more has no place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The room of a host beside the guests that are placed now: no vCPU shares a CPU, and no placed guest moves."""
+    """A host's room beside its placed guests: no vCPU shares a CPU, and no placed guest moves."""
 
     host: str
-    """The name of the host."""
     taken_at: datetime
-    """The time of the observation; up to two seconds before the request."""
+    """When the host was read; up to two seconds before the request."""
     mode: Mode | None
-    """The mode of the host's policy; null: the host has no policy, and a guest is placed when a plan is applied."""
+    """The policy's; null: there is none, and a guest is placed when a plan is applied."""
     strategy: str
-    """The host's strategy, for guests whose flavor asks for none: that of the policy, or else of the last applied plan,
-    or else the default."""
+    """The strategy of guests whose flavor asks for none: that of the policy, else of the last applied plan, else the
+    default."""
     strategies: tuple[StrategyCapacity, ...]
-    """The room by strategy, sorted by name. It counts CPUs only, so it is never below ``fitting``."""
+    """The room by strategy. It counts CPUs only, so it is never below ``fitting``."""
     shape: GuestShape | None = None
     """The shape of the guests in ``fitting``; null: the caller named no memory."""
     fitting: tuple[ShapeRoom, ...] = ()
-    """The room for guests of this shape by strategy, sorted by name."""
+    """Room for guests of this shape by strategy, sorted by name."""
 
 
 def fitting(each: StrategyCapacity, vcpus: int) -> int:

@@ -1,4 +1,4 @@
-"""The reading of a host: a snapshot, the details that only checks need, and counters, sampled twice."""
+"""The reading of a host: a snapshot, details that only checks need, and counters, sampled twice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,13 +10,11 @@ from pinner.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class IrqCounts:
-    """How often an interrupt came."""
-
     number: int
     name: str
     """From /proc/interrupts. Another interrupt may get the number later."""
     counts: Mapping[int, int]
-    """Since boot; a CPU that took none is left out."""
+    """By CPU, since boot; a CPU that took none is left out."""
 
     @property
     def total(self) -> int:
@@ -25,7 +23,7 @@ class IrqCounts:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """Its state of multicast, with the names of sysfs."""
+    """Its multicast state, by the names of sysfs."""
 
     is_snooping: bool
     is_querier: bool
@@ -63,11 +61,10 @@ class Nic:
 class NicCounters:
     name: str
     index: int
-    """As in Nic."""
     statistics: Mapping[str, int]
     """sysfs statistics."""
     driver: Mapping[str, int] = field(default_factory=dict)
-    """Packets without room, for the whole card (ethtool -S)."""
+    """The whole card's packets without room (ethtool -S)."""
     driver_refusal: str = ""
     """Why the driver does not tell its counters."""
 
@@ -104,8 +101,6 @@ class UdpSocket:
 
 @dataclass(frozen=True, slots=True)
 class IdleState:
-    """A C-state."""
-
     cpu: int
     number: int
     name: str
@@ -145,7 +140,7 @@ class HostSample:
     sockets: tuple[UdpSocket, ...] = ()
     idle: tuple[IdleState, ...] = ()
     threads: Mapping[int, ThreadTimes] = field(default_factory=dict)
-    """Those of guests and of the kernel, by thread id."""
+    """By thread id, those of guests and of the kernel."""
     spare_ms: Mapping[int, int] = field(default_factory=dict)
     """In which each CPU ran no thread: it was idle, handled interrupts, or was stolen."""
     pressure: Mapping[str, float] = field(default_factory=dict)
@@ -158,7 +153,7 @@ class HostSample:
 
 @dataclass(frozen=True, slots=True)
 class HostDetails:
-    """What checks need and no plan does. A field is empty where the host has no such thing."""
+    """What only checks need. A field is empty where the host has no such thing."""
 
     nics: tuple[Nic, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -167,7 +162,7 @@ class HostDetails:
     weights: Mapping[str, int] = field(default_factory=dict)
     """cpu.weight of guests' cgroups, by path below the mount."""
     are_of_root: Mapping[int, bool] = field(default_factory=dict)
-    """By process id, of those that may place threads; one that is left out may."""
+    """By id, processes that may place threads; one that is left out may."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """With the reason."""
 
@@ -189,8 +184,6 @@ class SavedSettings:
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """All that a check sees of a host."""
-
     snapshot: Snapshot
     """Taken just before the samples."""
     samples: tuple[HostSample, ...] = ()
@@ -213,7 +206,7 @@ class HostReading:
 
 @dataclass(frozen=True, slots=True)
 class SavedReading:
-    """What a capture has of a reading besides the files of the machine."""
+    """What a capture has of a reading besides the machine's files."""
 
     samples: tuple[HostSample, ...]
     """Two, or one."""

@@ -14,29 +14,29 @@ from pinner.model.machine.topology import FrequencyDomain, Topology
 from pinner.model.settings.cards import CardQueues, GuestRps, RefusedSetting, RpsQueue, RxCoalescing, RxRing
 
 OVS = "Open vSwitch (DPDK)"
-"""For people: the owner of these CPUs."""
+"""How people name the owner of these CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class OvsMasks:
-    """The CPU masks of Open vSwitch's database (other_config of the table Open_vSwitch)."""
+    """CPU masks of Open vSwitch's database (other_config of the table Open_vSwitch)."""
 
     pmd: CpuSet = CpuSet()
-    """pmd-cpu-mask: the CPUs of the threads that poll; empty: not set."""
+    """pmd-cpu-mask, of threads that poll; empty: not set."""
     lcore: CpuSet = CpuSet()
-    """dpdk-lcore-mask: the CPUs of DPDK's other threads; empty: not set."""
+    """dpdk-lcore-mask, of DPDK's other threads; empty: not set."""
     error: str = ""
-    """Why the database could not be read; empty: it was read, or the host has none."""
+    """Why the database could not be read; empty: it was read, or there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class OvsDpdk:
-    """The CPUs that Open vSwitch uses for DPDK on a host."""
+    """CPUs that Open vSwitch uses for DPDK."""
 
     masks: OvsMasks = OvsMasks()
-    """The masks of its database."""
+    """Its database's masks."""
     polling: CpuSet = CpuSet()
-    """The CPUs to which its polling threads are pinned now."""
+    """CPUs to which its polling threads are pinned now."""
 
     @property
     def cpus(self) -> CpuSet:
@@ -51,70 +51,65 @@ MAX_SAMPLE_SECONDS = 300.0
 class Snapshot:
     """The topology, the guests and the processes of one host at one moment.
 
-    ``processes`` has the processes of the host and of QEMU. A guest's threads are in ``guests`` too; in ``processes``
-    their immovable_reason is ``guest``.
+    ``processes`` has those of the host and of QEMU. A guest's threads are in ``guests`` too; in ``processes`` their
+    immovable_reason is ``guest``.
     """
 
     host: str
-    """The name of the host."""
     taken_at: datetime
-    """The time of the snapshot."""
     sample_seconds: float
-    """The time between the two samples of every load; 0 where loads were not measured."""
+    """Seconds between the two samples of every load; 0 where loads were not measured."""
     topology: Topology
-    """The hardware."""
     guests: tuple[Guest, ...]
     """The active guests."""
     processes: tuple[Process, ...]
     """The processes."""
     baseline: CpuSet
-    """The affinity of process 1. A thread with fewer CPUs was restricted by its owner."""
+    """Affinity of process 1. A thread with fewer CPUs was restricted by its owner."""
     dedicated: CpuSet = CpuSet()
-    """CPUs that Nova dedicates to guests on this host (cpu_dedicated_set)."""
+    """CPUs that Nova dedicates to guests (cpu_dedicated_set)."""
     shared: CpuSet = CpuSet()
-    """CPUs for the vCPUs of all other guests of Nova (cpu_shared_set); empty: not configured."""
+    """CPUs for vCPUs of Nova's other guests (cpu_shared_set); empty: not configured."""
     nova: NovaConf | None = None
-    """nova.conf; None where the host has none."""
+    """nova.conf; null where the host has none."""
     placed: tuple[CpuSet, ...] = ()
-    """Masks that pinner gave to processes and has not undone. They do not count as restrictions by an owner."""
+    """Masks that pinner gave to processes and has not undone: no restrictions by an owner."""
     minimum_cores: int = 1
-    """The fewest cores of each node that a role gets, unless a request says otherwise ([host] minimum_cores)."""
+    """Fewest cores of each node that a role gets, unless a request says otherwise ([host] minimum_cores)."""
     warnings: tuple[str, ...] = field(default=())
     """What the agent could not read."""
     boot: str = ""
-    """The boot of the host (/proc/sys/kernel/random/boot_id); empty: not known."""
+    """The host's boot (/proc/sys/kernel/random/boot_id); empty: not known."""
     inactive: tuple[InactiveGuest, ...] = ()
-    """The guests that libvirt knows and that do not run."""
+    """Guests that libvirt knows and that do not run."""
     ovs: OvsDpdk | None = None
     """Open vSwitch with DPDK; null where the host has none."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """The weights of the objective's terms that the configuration sets ([objective])."""
+    """Weights of the objective's terms that the configuration sets ([objective])."""
     irqs: DeviceIrqs | None = field(default=None, metadata={"exclude_if": lambda irqs: irqs is None})
-    """The interrupts of the devices; null where they were not read. A snapshot without them has no such field in JSON,
-    so that it keeps its hash."""
+    """Interrupts of devices; null: not read, and left out in JSON, so that such a snapshot keeps its hash."""
     rps: tuple[RpsQueue, ...] | None = field(default=None, metadata={"exclude_if": lambda rps: rps is None})
-    """The receive queues of network interfaces; null where they were not read."""
+    """Receive queues of network interfaces; null: not read."""
     sysctls: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
-    """The values of the sysctls that a plan may change, by name; one that the kernel lacks is left out. Null where they
-    were not read."""
+    """Values of sysctls that a plan may change, by name, but for those that the kernel lacks. Null: not read."""
     rings: tuple[RxRing, ...] | None = field(default=None, metadata={"exclude_if": lambda rings: rings is None})
-    """The receive rings of cards; null where they were not read."""
+    """Receive rings of cards; null: not read."""
     governors: tuple[FrequencyDomain, ...] | None = field(
         default=None, metadata={"exclude_if": lambda governors: governors is None}
     )
-    """The frequency governors; null where they were not read."""
+    """Frequency governors; null: not read."""
     coalescing: tuple[RxCoalescing, ...] | None = field(
         default=None, metadata={"exclude_if": lambda coalescing: coalescing is None}
     )
-    """How cards gather received packets; null where that was not read."""
+    """How cards gather received packets; null: not read."""
     irqbalance: tuple[Balancer, ...] | None = field(
         default=None, metadata={"exclude_if": lambda irqbalance: irqbalance is None}
     )
-    """irqbalance, with the CPUs that it bans now; null where that was not read."""
+    """irqbalance, with the CPUs that it bans now; null: not read."""
     queues: tuple[CardQueues, ...] | None = field(default=None, metadata={"exclude_if": lambda queues: queues is None})
-    """The queues of cards; null where they were not read."""
+    """Queues of cards; null: not read."""
     guest_rps: tuple[GuestRps, ...] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
-    """RPS inside guests; null where their agents were not asked ([libvirt] guest_agents)."""
+    """RPS inside guests; null: their agents were not asked ([libvirt] guest_agents)."""
     cpu_weights: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
     """The CPU weight of the slice of the guests (machine.slice) by its name; empty where the host has no such slice, or
     the slice no weight. Null where it was not read."""

@@ -50,7 +50,7 @@ class GuestNuma:
     """The cells of a guest, and what binds them to the host's nodes."""
 
     cells: tuple[GuestCell, ...] = ()
-    """Empty for a guest that sees one node."""
+    """Its cells; none for a guest that sees one node."""
     memory: MemoryBinding | None = None
     """The host's nodes of the whole guest's memory (numatune); null where the definition has none."""
     huge_kib: Mapping[int, int] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class IoThread:
     id: int
     """libvirt's id."""
     thread: Thread | None
-    """Null if QEMU has none."""
+    """Its thread; null if QEMU has none."""
     pin: CpuSet
 
 
@@ -123,7 +123,7 @@ class Emulator:
     pin: CpuSet
     threads: tuple[Thread, ...]
     policy: EmulatorPolicy = ""
-    """Of a guest that Nova pinned."""
+    """The policy of a guest that Nova pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Cgroup:
     path: str
     """Its path below the mount."""
     state: PartitionState
-    """Of its cpuset."""
+    """The state of its cpuset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class Guest:
     persistent: bool = False
     """Whether libvirt has a persistent definition of it."""
     nova: NovaIdentity | None = None
-    """Null if the guest is not Nova's."""
+    """Nova's instance; null if the guest is not Nova's."""
     dedicated: bool = False
     """Whether Nova pinned its vCPUs. pinner does not move them, and does not use their CPUs."""
     excluded: bool = False

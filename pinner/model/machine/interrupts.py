@@ -59,7 +59,7 @@ class DeviceInterrupts:
     queues: int
     """Receive queues of the interface; 0 without one."""
     interrupts: tuple[Interrupt, ...]
-    """By number, then its NAPI threads."""
+    """Its interrupts by number, then its NAPI threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class DeviceIrqs:
     """The interrupts of a host's PCI devices, and the services that move them."""
 
     irqs: tuple[DeviceIrq, ...] = ()
-    """By number."""
+    """The interrupts by number."""
     balancers: tuple[Balancer, ...] = ()
     """The services."""
 

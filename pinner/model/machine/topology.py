@@ -140,7 +140,7 @@ class Node:
     distances: Mapping[int, int]
     """Node id to the firmware's distance (10 is local); empty without a table."""
     hugepages: tuple[HugePages, ...] = ()
-    """By size."""
+    """Its huge pages by size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Kernel:
     """The running kernel."""
 
     release: str
-    """As uname(2) reports it."""
+    """Its release, as uname(2) reports it."""
     command_line: str
     """Its command line."""
     cgroup: Literal["v1", "v2", "none"]
@@ -216,7 +216,7 @@ class Topology:
     devices: tuple[Device, ...] = field(default=())
     """PCI functions and network interfaces."""
     caches: tuple[Cache, ...] = ()
-    """Of level 2 and higher; empty where the kernel reports none."""
+    """Caches of level 2 and higher; empty where the kernel reports none."""
 
     @cached_property
     def online(self) -> CpuSet:

@@ -9,19 +9,19 @@ MAX_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """sched:sched_switch."""
+    """The trace point sched:sched_switch."""
 
     at: float
     """Seconds of the trace's clock."""
     cpu: int
     before: int
-    """Id of the thread that ran; 0 is the idle thread."""
+    """Thread that ran; 0 is the idle thread."""
     was_runnable: bool
     """It was preempted."""
     after: int
-    """Id of the thread that runs now."""
+    """Thread that runs now."""
     name: str = ""
-    """Of that thread."""
+    """Its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Wakeup:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """To the queue of another CPU (sched:sched_migrate_task)."""
+    """To another CPU's queue (sched:sched_migrate_task)."""
 
     at: float
     thread: int
@@ -50,29 +50,27 @@ class Culprit:
     """A thread that ran while threads of the guest waited for its CPU."""
 
     tid: int
-    """The id of the thread; 0: the CPU was idle, and had not begun the guest's thread yet."""
+    """0: the CPU was idle, and had not begun the guest's thread yet."""
     name: str
-    """The name of the thread; empty where it has ended and the trace does not name it."""
+    """Its name; empty where it has ended and the trace does not name it."""
     pid: int
-    """The id of its process; 0 for the idle thread, and where it has ended."""
+    """Its process's id; 0 for the idle thread, and where it has ended."""
     unit: str
-    """The systemd unit or cgroup of its process."""
+    """Its process's systemd unit or cgroup."""
     guest: str
-    """The name of the guest that it belongs to; empty: none."""
+    """Its guest's name; empty: none."""
     ms: float
-    """Milliseconds that threads of the guest waited while it ran."""
+    """Milliseconds of the guest's waiting while it ran."""
     share: float
-    """The part of all waiting, from 0 to 1."""
+    """Its part of all waiting, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """How long the threads of one role waited."""
-
     role: TargetKind
     """vcpu, emulator, iothread or vhost."""
     ms: float
-    """Milliseconds, all threads of the role together."""
+    """Milliseconds that all threads of the role waited together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +80,10 @@ class Blame:
     guest: str
     """The guest's name."""
     seconds: float
-    """The length of the trace."""
+    """Length of the trace."""
     waited: tuple[Waited, ...]
     """The waiting of each role."""
     culprits: tuple[Culprit, ...]
-    """The threads that ran meanwhile, the worst first."""
+    """The worst first."""
     lost: int
-    """The events that the kernel did not keep: the figures are too low then."""
+    """Events that the kernel did not keep: the figures are too low then."""

@@ -1,4 +1,4 @@
-"""Findings of `pinner check`: what on a host hurts its guests, with the evidence and the remedy."""
+"""Findings of `pinner check`: what on a host hurts its guests, with evidence and remedy."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,25 +12,23 @@ Severity = Literal["warning", "critical", "unknown"]
 """warning: it costs time; critical: guests lose packets, time or memory now; unknown: the check could not be made."""
 
 HostState = Literal["ok", "warning", "critical", "unknown"]
-"""The worst severity; unknown: nothing is wrong as far as it is known, and not all is known."""
+"""The worst severity; unknown: nothing is known to be wrong, and not all is known."""
 
 SubjectKind = Literal[
     "host", "guest", "tap", "nic", "device", "irq", "cpu", "node", "sysctl", "socket", "process", "check"
 ]
-"""check: the check itself, which could not be made."""
+"""check: one that could not be made."""
 
 Needs = Literal["nothing", "reboot", "guest restart", "guest owner"]
-"""What a remedy needs besides its line."""
+"""Besides its line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The thing that a finding is about."""
-
     kind: SubjectKind
     """The kind of thing."""
     name: str
-    """Its name: of a NIC, guest or process, the number of an IRQ or CPU, the key of a sysctl."""
+    """Name of a NIC, guest or process, number of an IRQ or CPU, key of a sysctl."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -38,14 +36,11 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A fact that a check found."""
-
     name: str
-    """The name of the fact."""
     value: int | float | str
-    """A number, or a text such as a CPU list or the value of a setting."""
+    """A number, or a text such as a CPU list or a setting's value."""
     unit: str = ""
-    """The unit of a number (packets, %, 1/s); empty for a text and for a plain count."""
+    """A number's unit (packets, %, 1/s); empty for a text and for a plain count."""
 
     def __str__(self) -> str:
         value = f"{self.value:.4g}" if isinstance(self.value, float) else str(self.value)
@@ -59,7 +54,7 @@ class Remedy:
     line: str
     """The exact line: a command for root, a line of a file, or an element of a domain's XML."""
     where: str
-    """The place of the line: ``as root``, a file, the kernel's command line, the domain XML of a guest."""
+    """The line's place: ``as root``, a file, the kernel's command line, a guest's domain XML."""
     needs: Needs = "nothing"
     """What it needs to take effect."""
 
@@ -68,7 +63,7 @@ class Remedy:
 class Found:
     subject: Subject
     message: str
-    """The finding in one sentence."""
+    """One sentence."""
     evidence: tuple[Evidence, ...]
     remedies: tuple[Remedy, ...] = ()
     severity: Severity | None = None
@@ -83,13 +78,12 @@ class HostCheck:
     ``pinner.checks``."""
 
     code: str
-    """Stable."""
+    """It never changes."""
     severity: Severity
     """Of a finding that names none."""
     summary: str
     """The fault in a few words."""
     why: str
-    """Why it hurts."""
     source: str
     """The document that says so."""
     find: Callable[[HostReading], Iterable[Found]]
@@ -102,21 +96,20 @@ class CheckFinding:
     """A fault of a host that hurts its guests, or a check that could not be made."""
 
     code: str
-    """The stable code of the check."""
+    """The check's stable code."""
     severity: Severity
     """How bad it is."""
     subject: Subject
-    """The thing that it is about."""
     message: str
     """The fault in one sentence."""
     evidence: tuple[Evidence, ...]
-    """The facts that show it."""
+    """Facts that show it."""
     why: str
     """Why it hurts."""
     source: str
     """The document that says so."""
     remedies: tuple[Remedy, ...]
-    """The lines that end or ease it."""
+    """Lines that end or ease it."""
     is_fixable: bool = False
     """Whether a plan can cure it: `pinner plan --fix CODE`."""
 
@@ -126,17 +119,16 @@ class CheckReport:
     """The result of all checks of a host."""
 
     host: str
-    """The name of the host."""
     taken_at: datetime
     """The time of the reading."""
     sample_seconds: float
-    """The time between the two samples of the counters; 0 where there was one sample only."""
+    """Seconds between two samples of the counters; 0 where there was one."""
     state: HostState
-    """The worst severity of the findings."""
+    """The findings' worst severity."""
     checks: int
-    """The number of checks that were made."""
+    """Number of checks that were made."""
     findings: tuple[CheckFinding, ...]
-    """The findings, the worst first."""
+    """The worst first."""
 
 
 RANKS: tuple[Severity, ...] = ("critical", "warning", "unknown")
@@ -164,7 +156,7 @@ def not_known(check: HostCheck, subject: Subject, why: str) -> CheckFinding:
 
 
 def report(reading: HostReading, findings: Iterable[CheckFinding], checks: int) -> CheckReport:
-    """Findings by severity, code and subject."""
+    """Orders the findings by severity, code and subject."""
     ordered = sorted(findings, key=lambda each: (RANKS.index(each.severity), each.code, str(each.subject)))
     return CheckReport(
         host=reading.snapshot.host,

@@ -1,4 +1,4 @@
-"""What the agent counts every few seconds, and the rates that follow from two counts."""
+"""What the agent counts every few seconds, and the rates between two counts."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pinner.model.errors import Invalid
 from pinner.model.kinds import TargetKind
 
 ROWS: Mapping[int, int] = MappingProxyType({5: 720, 60: 1440, 900: 2976})
-"""Steps of the history in seconds, and the values kept of each: an hour, a day, 31 days."""
+"""The history's steps in seconds, with the values kept of each: an hour, a day, 31 days."""
 MAX_VALUES = max(ROWS.values())
 """Of one series in an answer."""
 
@@ -19,10 +19,10 @@ PING, PING_LOSS = "ping", "ping_loss"
 """The series of pings; a guest has them if the agent pings it, and it answers."""
 
 TREND = "delay_vcpu"
-"""A table of guests shows it as a line."""
+"""Tables of guests show it as a line."""
 
 HOST = "host"
-"""The subject of the host's own measures; the others are UUIDs of guests."""
+"""The subject of the host's measures; others are UUIDs of guests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Series:
     """One measure that is kept."""
 
     name: str
-    """Its name, as in ``delay_vcpu``."""
+    """Its name, such as ``delay_vcpu``."""
     unit: str
-    """The unit of its values."""
+    """Its values' unit."""
     about: str
     """The measure in words."""
 
@@ -78,13 +78,13 @@ class ThreadCount:
 
 @dataclass(frozen=True, slots=True)
 class Pings:
-    """To one guest since it first answered one. The counts begin again with each QEMU."""
+    """Of one guest since it first answered one. The counts begin again with each QEMU."""
 
     ended: int
     """Answered, or out of time."""
     lost: int
     ms: float
-    """Sum of all round trips. One without an answer counts with the longest time: else the mean of a guest that hardly
+    """Sum of all round trips. One without an answer counts with the longest time, or the mean of a guest that hardly
     answers would look good."""
 
 
@@ -101,13 +101,13 @@ class Counts:
     threads: Mapping[ThreadKey, ThreadCount]
     """None for the host."""
     totals: Mapping[str, Mapping[str, float]]
-    """Series to counters by source (a tap, a NIC, a CPU), which count up from their own start."""
+    """Series to counters by source (a tap, a NIC, a CPU), each from its own start."""
     pings: Pings | None = None
-    """None for the host and for a guest that is not pinged or does not answer."""
+    """None for the host, and for a guest that is not pinged or does not answer."""
 
 
 Rates = Mapping[str, float | None]
-"""By series; None where it is not known."""
+"""By series; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +122,19 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The kept values of one subject, at equal steps."""
+    """One subject's kept values, at equal steps."""
 
     subject: str
     """HOST, or a guest's UUID."""
     name: str
-    """The guest's name; empty for the host, and for a guest that does not run."""
+    """The guest's; empty for the host, and for a guest that does not run."""
     begin: datetime
-    """The end of the first step."""
+    """End of the first step."""
     step: int
     """Seconds from one value to the next."""
     values: Mapping[str, tuple[float | None, ...]]
-    """The name of a series to its values, oldest first; null where nothing was measured. A guest that was never pinged
-    has no series of pings."""
+    """Series to values, oldest first; null where nothing was measured. A guest that was never pinged has no series of
+    pings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +149,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """The kept values of a host and its guests, with their units."""
+    """The kept values of a host and its guests."""
 
     host: str
-    """The name of the host."""
     step: int
     """Seconds from one value to the next."""
     guest_series: tuple[Series, ...]
-    """The measures of a guest, or those of them that were asked for."""
+    """A guest's measures that were asked for, or all."""
     host_series: tuple[Series, ...]
-    """The measures of the host, or those of them that were asked for."""
+    """The host's measures that were asked for, or all."""
     histories: tuple[History, ...]
-    """The values: those of the host, then those of each guest."""
+    """The host's, then each guest's."""
 
 
 def series_of(subject: str, names: Collection[str] = ()) -> tuple[Series, ...]:
@@ -178,7 +177,7 @@ def require_series(names: Collection[str], known: Iterable[Series] = (*GUEST_SER
 
 def measured(before: Counts, after: Counts) -> Measured:
     """A new thread counts from its start; one that has ended is left out. A counter that fell was reset: its source is
-    left out of this interval. A series without any source is not known."""
+    left out of this interval. A series without a source is not known."""
     seconds = after.at - before.at
     rates: dict[str, float | None] = {series.name: None for series in series_of(after.subject)}
     if seconds <= 0:

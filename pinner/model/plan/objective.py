@@ -1,7 +1,7 @@
 """The objective by which plans are compared; docs/objective.md has the formulas.
 
-Lower is better, 0 is best. A tier counts only between plans that are equal in all tiers above it, of which 1 is the
-first. In a tier, the terms are added up by their weights.
+Lower is better, 0 is best. A tier counts only between plans that are equal in all tiers above it; 1 is the first. In a
+tier, weighted terms are added up.
 """
 
 import math
@@ -18,7 +18,6 @@ class TermKind:
     unit: str
     weight: float
     counts: str
-    """For people."""
 
 
 TERMS = (
@@ -40,7 +39,7 @@ TERMS = (
 )
 """In the order of the tiers."""
 COST = max(kind.tier for kind in TERMS)
-"""The tier of the change itself: a host that stays as it is has no cost."""
+"""Tier of the change itself: a host that stays as it is has no cost."""
 MOST_WEIGHT = 1_000_000.0
 """With a larger weight, sums would lose the smaller terms of the tier."""
 LEAST = 0.01
@@ -54,22 +53,21 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term of the objective, before and after the plan."""
+    """One term, before and after the plan."""
 
     name: str
-    """The name of the term."""
     tier: int
-    """Its tier, from 1: a tier counts only between plans that are equal in all tiers above it."""
+    """Its tier, from 1, which counts only between plans that are equal in all tiers above it."""
     unit: str
-    """The unit of its values."""
+    """Its values' unit."""
     weight: float
-    """The factor of the term in its tier."""
+    """Its factor in the tier."""
     before: float
-    """The value of the host as it is."""
+    """Its value for the host as it is."""
     after: float
-    """The value of the host after an apply."""
+    """Its value after an apply."""
     asked: bool = True
-    """Whether the strategy of the request tries to lower the term."""
+    """Whether the request's strategy tries to lower it."""
 
     @property
     def rise(self) -> float:
@@ -79,17 +77,15 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The terms of the objective, in the order of their tiers."""
-
     terms: tuple[Term, ...] = ()
-    """The terms."""
+    """Its terms, in the order of their tiers."""
 
     def tiers(self) -> Iterator[tuple[Term, ...]]:
         for tier in dict.fromkeys(term.tier for term in self.terms):
             yield tuple(term for term in self.terms if term.tier == tier)
 
     def decisive(self) -> tuple[Term, ...]:
-        """Terms that the strategy asks for, of the first tier in which these change. The cost of the change does not
+        """Terms that the strategy asks for, of the first tier in which they change. The cost of the change does not
         count."""
         asked = (tuple(term for term in tier if term.asked and term.tier < COST) for tier in self.tiers())
         return next((tier for tier in asked if abs(rise(tier)) >= LEAST), ())
@@ -108,12 +104,12 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Optimality:
-    """How good the allocation of CPUs to vCPUs is, compared with the best one; the terms count in their order."""
+    """How good the allocation of CPUs to vCPUs is, compared with the best one."""
 
     score: Mapping[str, int]
-    """The value of each term by its name, the first one first; lower is better."""
+    """Each term's value by its name, in the order in which they count; lower is better."""
     bound: Mapping[str, int]
-    """The terms of a score that no allocation can be below."""
+    """Terms of a score that no allocation can be below."""
     gap: float
     """The share by which the first term that is not at its bound is above it; 0 where the score is proven."""
     proven: bool
@@ -153,7 +149,7 @@ def compared(before: Values, after: Values, weights: Values, asked: frozenset[st
 
 
 def weighted(*given: Values) -> dict[str, float]:
-    """The defaults, overridden by the given weights, of which the last counts most."""
+    """The defaults, then the given weights, of which the last counts most."""
     weights = {kind.name: kind.weight for kind in TERMS}
     for each in given:
         weights.update(each)

@@ -14,7 +14,7 @@ from pinner.model.settings.sysctls import SYSCTLS
 AUTO = "auto"
 ISOLATED = "isolated"
 OPTIMAL = "optimal"
-"""``isolated`` with a proof that its placement is the best one."""
+"""``isolated`` with a proof that its placement is the best."""
 ISOLATING = (ISOLATED, OPTIMAL)
 MAX_BUDGET = 1_000_000
 MAX_MOVES = 100
@@ -35,7 +35,7 @@ FIXES: Mapping[str, SettingName] = {
     "rps-on-guest-cpus": "rps",
     **{code: "sysctls" for rule in SYSCTLS.values() for code in rule.codes},
 }
-"""By the code of the finding."""
+"""By the finding's code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,12 @@ class Request:
     """A strategy with its parameters. Raises Invalid where a value cannot be right on any host."""
 
     strategy: str = "shared-pool"
-    """The name of the strategy."""
     guests: tuple[str, ...] = ()
-    """Names or UUIDs of the guests to place; none: all guests."""
+    """Names or UUIDs of guests to place; none: all."""
     processes: tuple[str, ...] = ()
-    """Names or pids of processes to move although they are idle, or although their owner restricted their affinity."""
+    """Names or pids of processes to move although they are idle, or their owner restricted their affinity."""
     housekeeping: str = AUTO
-    """The CPUs of the host's busy processes: a list such as 0-3,8, or `auto`."""
+    """CPUs of the host's busy processes: a list such as 0-3,8, or `auto`."""
     emulator: str = AUTO
     """A CPU list, or ``auto``."""
     busy_threshold: float = 2.0
@@ -63,19 +62,19 @@ class Request:
     excluded_processes: tuple[str, ...] = ()
     """Names or systemd units of processes to skip; they may be absent."""
     nova_emulators: bool = False
-    """Also place QEMU's own threads of guests that Nova pinned, where Nova gives these threads no CPUs of their own."""
+    """Also place QEMU's own threads of guests that Nova pinned, where Nova gives these threads no CPUs."""
     minimum_cores: int | None = None
-    """The fewest cores of each node that housekeeping, emulators and vCPUs get each; None: [host] minimum_cores."""
+    """Fewest cores of each node for housekeeping, for emulators and for vCPUs; null: [host] minimum_cores."""
     rebalance: bool = False
-    """Place all guests anew, where that scores better; otherwise well placed guests stay."""
+    """Place all guests anew where that scores better; otherwise well placed guests stay."""
     with_processes: bool = False
-    """Also move the host's busy processes if ``guests`` names guests; a request for all guests always moves them."""
+    """Also move busy processes if ``guests`` names guests; a request for all guests always does."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """The weight of each term of the objective that this request sets; [objective] of the configuration has others."""
+    """Weights of terms of the objective that this request sets; [objective] of the configuration has others."""
     moves: int = 2
-    """How many guests that have a place may move in one plan, to make room for new guests or to place them better."""
+    """Number of placed guests that one plan may move, to make room for new guests or to place them better."""
     solver_budget: int = 1000
-    """For ``optimal``: the work that the solver may do, in nodes of its search tree."""
+    """For ``optimal``: nodes of its search tree that the solver may visit."""
     remedies: tuple[SettingName, ...] = field(
         default=(),
         metadata={
@@ -84,11 +83,11 @@ class Request:
             "description": "What the plan changes besides the CPUs of threads; left out where it changes nothing else.",
         },
     )
-    """What the plan changes besides the CPUs of threads. JSON calls it ``with``, and leaves it out where it is empty: a
+    """What the plan changes besides CPUs of threads. JSON calls it ``with``, and leaves it out where it is empty: a
     request without it keeps its hash."""
     fix: tuple[str, ...] = field(default=(), metadata={"exclude_if": lambda codes: not codes})
-    """The codes of the findings (`pinner check`) that the plan cures. Such a plan has no other changes, except those of
-    ``remedies``: guests and processes stay. JSON leaves the field out where it is empty."""
+    """Codes of findings (`pinner check`) that the plan cures. It has no other changes, except those of ``remedies``.
+    JSON leaves the field out where it is empty."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):

@@ -1,4 +1,4 @@
-"""The agent's audit trail: the events of its runs in a chain of records beside its journal, and its signed heads."""
+"""The agent's audit trail: its runs' events in a chain of records beside its journal, and its signed heads."""
 
 import re
 from dataclasses import dataclass, replace
@@ -39,8 +39,6 @@ class AgentAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AgentEvent:
-    """The fields are those of AgentRecord."""
-
     at: datetime
     run: str
     action: AgentAction
@@ -58,7 +56,7 @@ class AgentRecord:
 
     seq: int
     at: str
-    """The agent's clock, ISO 8601. The records stand in the order of ``seq``, never of time."""
+    """The agent's clock, ISO 8601. Records stand in the order of ``seq``, never of time."""
     run: str
     action: str
     """Of AgentAction."""
@@ -79,7 +77,7 @@ class AgentRecord:
 
 @dataclass(frozen=True, slots=True)
 class ChainHead:
-    """Number and hash of the last record; 0 and empty: there is none."""
+    """Number and hash of the last record; 0 and empty: none."""
 
     seq: int
     hash: str
@@ -93,19 +91,18 @@ class SignedHead:
     """
 
     host: str
-    """The agent's host."""
     seq: int
-    """The number of the last record of the agent's chain."""
+    """Number of the chain's last record."""
     hash: str
-    """The hash of that record."""
+    """That record's hash."""
     centre_seq: int
-    """The number of the centre's record that the agent saw last; 0: none."""
+    """Number of the centre's record that the agent saw last; 0: none."""
     centre_hash: str
-    """The hash of that record."""
+    """That record's hash."""
     at: str
     """The agent's clock, as ISO 8601 text."""
     key: str
-    """The public key: its 32 bytes in base64."""
+    """The public key's 32 bytes in base64."""
     signature: str
     """The signature in base64 of the canonical JSON (RFC 8785) of the other fields and ``"type": "pinner agent head
     1"``."""
@@ -155,13 +152,13 @@ class Anchor:
     """The signed heads of all hosts at one moment, to be kept elsewhere. A later trail must still contain them."""
 
     version: int
-    """The version of this format."""
+    """The format's version."""
     heads: tuple[SignedHead, ...]
-    """The signed head of each host."""
+    """One of each host."""
 
 
 ALL_RUNS = "all runs"
-"""The target of a rollback of all runs, in both trails."""
+"""Target of a rollback of all runs, in both trails."""
 
 _BEGIN: dict[RunKind, AgentAction] = {
     "apply": AgentAction.RUN_APPLY,
@@ -175,7 +172,6 @@ def begun(run: Run) -> AgentEvent:
 
 
 def refused(run: Run, code: str, at: datetime) -> AgentEvent:
-    """``code`` is the error's."""
     return _begin(run, f"refused: {code}", at)
 
 

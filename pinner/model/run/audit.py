@@ -77,8 +77,6 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """The fields are those of AuditRecord."""
-
     at: datetime
     actor: str
     origin: str
@@ -107,37 +105,36 @@ def audit_event(
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One record of the audit trail: the actor, the action, its subject and its result.
+    """One record of the audit trail.
 
     ``hash`` covers every other field, ``previous`` included, so that a changed, missing or reordered record is found.
     """
 
     seq: int
-    """The number of the record; the first one has 1."""
+    """Its number, from 1."""
     at: datetime
     """The time of the action."""
     actor: str
-    """The person or program that acted."""
+    """Who acted: a person or a program."""
     origin: str
     """The peer's address, or `cli` and the terminal."""
     action: str
-    """The value of an AuditAction."""
+    """An AuditAction's value."""
     host: str
-    """The name of the host."""
     subject: str
-    """The plan, run, target or guest that the record is about."""
+    """The plan, run, target or guest."""
     before: str
-    """The value before the action; often empty."""
+    """The value before; often empty."""
     after: str
-    """The value after the action; often empty."""
+    """The value after; often empty."""
     result: str
     """`done`, or the outcome in words."""
     request_id: str
-    """The id of the request; empty where no request asked for the action."""
+    """The request's id; empty where no request asked for the action."""
     previous: str
-    """The hash of the record before this one; empty in the first record."""
+    """The record's hash before this one; empty in the first."""
     hash: str
-    """The SHA-256 of all other fields."""
+    """SHA-256 of all other fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +146,8 @@ class ChainCheck:
     records: int
     """Checked and correct."""
     broken: int
-    """The number of the first wrong record; 0: all are correct."""
+    """Number of the first wrong record; 0: none is wrong."""
     why: str
-    """Empty if all are correct."""
+    """Empty: none is wrong."""
     head: str
     """Hash of the last correct record."""

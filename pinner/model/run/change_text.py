@@ -14,8 +14,7 @@ NO_CPU = "none"
 
 
 def change_text(change: Change, kind: "RunKind") -> tuple[str, str]:
-    """Before and after; a rollback makes the change in reverse. The number of threads is in it, because the trail has
-    it in no other place."""
+    """Before and after; a rollback makes the change in reverse. Only here does the trail have the number of threads."""
     before, after = before_and_after(change, always_counted=True)
     return (after, before) if kind == "rollback" else (before, after)
 

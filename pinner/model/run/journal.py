@@ -20,7 +20,7 @@ UNDO_BEGUN: tuple[EntryState, ...] = ("failed", "undone", "stuck")
 """With one of these, the undo of the entry's group had begun at least."""
 
 RunKind = Literal["apply", "rollback", "release"]
-"""release: restores a guest's prior CPUs before it is migrated away; it is not recorded as a placement."""
+"""release: restores a guest's prior CPUs before it is migrated away, and is not recorded as a placement."""
 RunState = Literal["running", "applied", "applied_partly", "undone", "rolled_back", "rolled_back_partly", "failed"]
 """running            the run has not ended
 applied            the host is as planned
@@ -36,19 +36,17 @@ MIN_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MAX_WATCH_SECONDS = 15, 30, 240
 before the run that is WATCH_FOLD times as long, also for a look that is late."""
 
 WATCH_FOLD = 10
-"""A measure is watched if it is known before the run for so many times the length of the watch: see
-outcome/watch.py."""
+"""A measure is watched if it is known before the run for so many times the watch's length: see outcome/watch.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeMemory:
-    """A guest's memory on one node before and after a move, in KiB from numa_maps: ``before_kib`` is the sum of
-    ``moved_kib`` and ``stayed_kib``."""
+    """KiB of a guest on one node before and after a move, from numa_maps: ``before_kib`` is the sum of ``moved_kib``
+    and ``stayed_kib``."""
 
     node: int
-    """The id of the NUMA node."""
     before_kib: int
-    """KiB of the guest on the node before the change."""
+    """KiB on the node before."""
     moved_kib: int
     """How much less the node has now; below 0: how much more."""
     stayed_kib: int
@@ -74,42 +72,40 @@ def moved_text(parts: Iterable[NodeMemory]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change of a run, as the journal has it."""
+    """One change of a run."""
 
     run: str
-    """The id of the run that made the change."""
     seq: int
-    """The number of the change in the run; the first one has 1."""
+    """Its number in the run, from 1."""
     change: Change
     """The change."""
     state: EntryState
-    """The state of the change."""
     at: datetime
     """The time of the state."""
     error: str = ""
     """Why the change failed, was gone or is stuck; else empty."""
     found: tuple[ThreadMask, ...] = ()
-    """Of a change of affinity: the threads that were created while the change was made. Of a change of a partition: all
-    threads of the host that can be moved. Each with its prior mask."""
+    """Of a change of affinity: threads that were created while it was made. Of a partition's change: all threads of the
+    host that can be moved. Each with its prior mask."""
     definition: str = ""
-    """With --persist: the pins (<cputune>) of the guest's persistent definition before the change, as XML."""
+    """With --persist: the pins (<cputune>) of the persistent definition before the change, as XML."""
     memory: tuple[NodeMemory, ...] = ()
-    """Of a change of memory that was made: how much moved and how much stayed."""
+    """How much memory moved and stayed, of a change of memory that was made."""
     lineage: Lineage | None = None
-    """Of a change of affinity: the facts by which an undo finds the processes that inherited the mask."""
+    """Of a change of affinity: facts by which an undo finds the processes that inherited the mask."""
     inheritors: tuple[ThreadMask, ...] = ()
-    """The threads of other processes that inherited the mask, as an undo found them, each with the inherited mask."""
+    """Threads of other processes that inherited the mask, as an undo found them, each with the inherited mask."""
     former: tuple[CpuSet, ...] = ()
-    """Of a rollback of all runs: the CPUs that other runs gave to the target before the last one."""
+    """Of a rollback of all runs: CPUs that other runs gave to the target before the last one."""
 
     @property
     def summary(self) -> str:
-        """For people: the error, or how much memory moved; often empty."""
+        """The error, or how much memory moved; often empty."""
         return self.error or (moved_text(self.memory) if self.state == "done" else "")
 
     def is_news(self, known: "Entry | None") -> bool:
-        """A later state, or a new entry. That the rollback of another run has corrected the prior masks or the
-        definition since is no news of this run."""
+        """A later state, or a new entry. Prior masks or a definition that another run's rollback has corrected are no
+        news of this run."""
         return known is None or replace(known, change=self.change, definition=self.definition) != self
 
 
@@ -118,43 +114,39 @@ class Run:
     """An apply, a rollback or a release, from its start to its end."""
 
     id: str
-    """The id of the run."""
     kind: RunKind
     """The kind of the run."""
     host: str
-    """The name of the host."""
     plan: str
-    """The id of the plan; of a rollback, the plan of the run that it undoes; empty if it undoes all runs."""
+    """The plan's id; of a rollback, that of the run that it undoes; empty if it undoes all runs."""
     actor: str
-    """The user whom the caller of the agent claimed."""
+    """Who asked for it, as the agent's caller claimed."""
     origin: str
-    """Where the call came from: an address, or the CLI's terminal; claimed by the caller of the agent, too."""
+    """The caller's address, or the CLI's terminal; as the agent's caller claimed."""
     state: RunState
-    """The state of the run."""
     started_at: datetime
-    """The time of the start."""
     ended_at: datetime | None = None
-    """The time of the end; null while the run is running."""
+    """Its end; null while it is running."""
     persist: bool = False
-    """Whether the guests' persistent definitions are written, too."""
+    """Whether persistent definitions are written, too."""
     undoes: str = ""
-    """Of a rollback: the run that it undoes; empty if it undoes all runs of the host."""
+    """Of a rollback: the run that it undoes; empty: all runs of the host."""
     error: str = ""
-    """Why the run did not succeed; else empty."""
+    """Why it did not succeed; else empty."""
     migrate_memory: bool = False
     """Whether guests' memory was to follow their vCPUs."""
     recovered: str = ""
-    """Of a run whose process died: the result of its recovery, in words."""
+    """Of a run whose process died: the recovery's result, in words."""
     all_or_nothing: bool = False
-    """Whether one failed change undoes the whole run; else only the changes of its guest or process are undone."""
+    """Whether one failed change undoes the whole run; else only its guest's or process's changes are undone."""
     peer: str = ""
     """The process that called the agent, with its user, as the kernel names it; empty before the agent has the run."""
     boot: str = ""
-    """The boot of the host in which the run began (/proc/sys/kernel/random/boot_id); empty: not known."""
+    """The host's boot in which it began (/proc/sys/kernel/random/boot_id); empty: not known."""
     watch_seconds: int = 0
-    """How long the guests are watched after the run; 0: they are not watched."""
+    """How long the guests are watched after it; 0: not at all."""
     undo_if_worse: bool = False
-    """Whether the run is rolled back if a measure becomes worse during the watch."""
+    """Whether it is rolled back if a measure becomes worse during the watch."""
 
     @property
     def undoes_all(self) -> bool:
@@ -162,8 +154,7 @@ class Run:
         return self.kind == "rollback" and not self.undoes
 
     def is_of_earlier_boot(self, boot: str) -> bool:
-        """All its threads have ended then: the same ids and start times, which count from the boot, belong to
-        others."""
+        """All its threads have ended then: their ids and start times, which count from the boot, belong to others."""
         return boots_differ(self.boot, boot)
 
 
@@ -179,8 +170,8 @@ EARLIER_BOOT = "the host was restarted since"
 
 
 def is_final(run: Run, entry: Entry) -> bool:
-    """A rollback of a run has the entries of that run; a rollback of all runs has entries of its own, which are
-    ``done`` before it undoes them."""
+    """A rollback of a run has the entries of that run; one of all runs has its own, which are ``done`` before it undoes
+    them."""
     return entry.state != "intent" and not (run.kind == "rollback" and entry.state == "done")
 
 
@@ -189,15 +180,11 @@ class ApplyOptions:
     """The run keeps each option under the same name."""
 
     persist: bool = False
-    """Write the persistent definitions, too."""
     migrate_memory: bool = False
-    """Move memory to the node that the plan gives to the vCPUs."""
     all_or_nothing: bool = False
-    """A failed change undoes all changes; else only those of its guest or process."""
     watch_seconds: int = 0
     """0: none, or DEFAULT_WATCH_SECONDS with undo_if_worse."""
     undo_if_worse: bool = False
-    """Roll back if a measure becomes worse during the watch."""
 
     def with_watch(self) -> "ApplyOptions":
         """With the watch that ``undo_if_worse`` needs."""
@@ -256,15 +243,13 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run is: ``done`` of ``total`` entries have ended, ``entry`` is the latest (None in the last message,
-    which says only that the run ended)."""
+    """How far a run is."""
 
     run: Run
-    """The run."""
     done: int
-    """The number of changes that have ended."""
+    """Number of changes that have ended."""
     total: int
-    """The number of changes."""
+    """Number of changes."""
     entry: Entry | None
     """The change that has just ended; null in the last message."""
 
@@ -276,4 +261,4 @@ class RecordedPins:
     placed: frozenset[str] = frozenset()
     """UUIDs of guests whose threads a run has changed; a rollback may have restored them since."""
     persisted: frozenset[tuple[str, TargetKind, int | None, CpuSet]] = frozenset()
-    """In definitions, and removed by no rollback: the guest's UUID, kind and number of the part, its CPUs."""
+    """In definitions, and removed by no rollback: the guest's UUID, the part's kind and number, its CPUs."""

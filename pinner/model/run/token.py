@@ -1,6 +1,6 @@
-"""API tokens. The text is ``pinner_ID_SECRET``: 12 and 64 hexadecimal digits; the id finds the row.
+"""API tokens: ``pinner_ID_SECRET``, of 12 and 64 hexadecimal digits; the id finds the row.
 
-The secret has 256 random bits, so a plain SHA-256 of it is safe to store: no guessing finds it, unlike a password.
+The secret has 256 random bits, so no guessing finds it from a plain SHA-256, unlike a password.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _ALIKE = str.maketrans(
 
 
 def require_actor(name: str, field: str) -> str:
-    """The name of a person or a program. Raises Invalid."""
+    """A person's or a program's name. Raises Invalid."""
     if own := next((own for own in sorted(OWN_ACTORS) if _seen(own) == _seen(name)), ""):
         raise Invalid(field, name, f"another name: it looks like {own}, which is one of pinner's own actors")
     if _NUMBERED.fullmatch(_plain(name)):

@@ -35,32 +35,28 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrailFinding:
-    """One thing that is wrong with a trail."""
-
     kind: FindingKind
-    """What is wrong: a FindingKind."""
     trail: Literal["centre", "agent"]
     """The trail that is wrong or incomplete."""
     host: str
-    """The agent's host; empty: the finding is about the centre alone."""
+    """The agent's host; empty: only the centre is concerned."""
     record: int
-    """The number of the record in that trail, the first one if several are wrong; 0: no single record."""
+    """Number of the record in that trail, or of the first wrong one; 0: no single record."""
     run: str
-    """The run that the record is about; may be empty."""
+    """The record's run; may be empty."""
     message: str
-    """The finding as one sentence."""
+    """One sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentTrail:
-    """The part of one agent in a verification."""
+    """One agent's part of a verification."""
 
     host: str
-    """The agent's host."""
     records: int
-    """The number of records that were checked and found correct."""
+    """Number of records that are correct."""
     head: SignedHead | None
-    """The agent's present head; None where it is unknown."""
+    """The agent's present head; null: not known."""
 
 
 VerificationResult = Literal["intact", "broken", "incomplete"]
@@ -76,19 +72,19 @@ class Verification:
     result: VerificationResult
     """intact: everything was verified; broken: something is wrong; incomplete: an agent did not answer."""
     ok: bool
-    """Whether the result is ``intact``."""
+    """Whether it is ``intact``."""
     records: int
-    """The number of the centre's records that were checked and found correct."""
+    """Number of the centre's records that are correct."""
     head: str
-    """The hash of the centre's last correct record."""
+    """Hash of the centre's last correct record."""
     agents: tuple[AgentTrail, ...]
-    """The part of each agent."""
+    """Each agent's part."""
     findings: tuple[TrailFinding, ...]
-    """What is wrong; at most MAX_FINDINGS of each kind."""
+    """What is wrong, at most MAX_FINDINGS of each kind."""
 
 
 MAX_FINDINGS = 20
-"""Of one kind; the last one counts the others."""
+"""Of one kind; the last counts the others."""
 
 
 def verification(

@@ -23,8 +23,8 @@ WEIGHT = weight_target(SLICE)
 
 
 def why_not(weight: int | None, vcpus: CpuSet, balanced: CpuSet, slices: Mapping[str, str]) -> str:
-    """Why no plan raises the weight; empty where one may. ``vcpus`` are the CPUs that vCPUs may use, ``balanced`` those
-    between which the kernel moves threads, ``slices`` the outermost unit of each guest."""
+    """Why no plan raises the weight; else empty. ``vcpus`` are CPUs that vCPUs may use, ``balanced`` those between
+    which the kernel moves threads, ``slices`` each guest's outermost unit."""
     if weight is None:
         return f"systemd has no {SLICE} with a CPU weight on this host"
     if weight != DEFAULT.value:

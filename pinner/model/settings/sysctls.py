@@ -1,5 +1,5 @@
-"""The sysctls that a plan may change, with their values. The checks propose the same; if a check still finds the fault
-then, it proposes a higher value, which only a person sets."""
+"""Sysctls that a plan may change, with their values. Checks propose the same; if one still finds the fault then, it
+proposes a higher value, which only a person sets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class SysctlRule:
     at: Literal["least", "most"]
     """least: a plan keeps a larger value; most: it keeps a smaller one."""
     codes: tuple[str, ...]
-    """Of the findings that the value ends or eases."""
+    """Of findings that the value ends or eases."""
     why: str
     source: str
-    """The document that describes the sysctl."""
+    """Document of the sysctl."""
     needs: Need = ""
 
     @property
