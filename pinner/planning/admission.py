@@ -1,6 +1,5 @@
-"""Which changes of a plan an agent makes. It trusts no caller, and compares each change with a snapshot of its own by
-the planner's rules: what the planner makes from this snapshot is admitted. Load does not count: the agent measures
-none."""
+"""Which changes of a plan an agent makes. It trusts no caller: it compares each change with its own snapshot by the
+planner's rules, and admits what the planner makes from this snapshot. Load does not count: the agent measures none."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,10 +30,10 @@ class Past:
     """The facts of the agent's journal."""
 
     cpus: CpuSet = CpuSet()
-    """The CPUs that pinner gave to targets. They stay usable where another owner has restricted a process to them
-    since: otherwise each taskset would stop the policy."""
+    """CPUs that pinner gave to targets. They stay usable where another owner has restricted a process to them since:
+    otherwise each taskset would stop the policy."""
     names: frozenset[str] = frozenset()
-    """The processes that pinner moved: their masks are no restriction by their owner."""
+    """Processes that pinner moved: their masks are no restriction by their owner."""
     placed: Placed = field(default_factory=Placed)
 
 
@@ -89,8 +88,7 @@ def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snaps
 
 
 def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapshot, past: Past) -> None:
-    """A release confines no thread to CPUs of others, or to CPUs outside the guest's bound, that it did not have
-    before."""
+    """A release confines no thread to CPUs of others, or outside the guest's bound, that it did not have before."""
     allocatable = allocatable_cpus(snapshot, plan.request, only_firm=True)
     theirs = release.of_others(allocatable)
     threads = {target.key: found for guest in snapshot.guests for target, found in guest.threads_by_target.items()}
@@ -139,7 +137,7 @@ def _require_state(change: StateChange, plan: Plan, context: Context) -> None:
 
 
 def _require_own_threads(change: AffinityChange, threads: tuple[Thread, ...], process: Process | None) -> None:
-    """Former masks count too: an apply also moves new threads that have one of them."""
+    """Former masks count, too: an apply also moves new threads that have one of them."""
     movable = {thread.key for thread in threads}
     staying = {thread.key: thread for thread in process.threads if thread.key not in movable} if process else {}
     masks = {thread.affinity: thread for thread in staying.values() if thread.immovable_reason != "per-cpu"}

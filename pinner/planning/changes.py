@@ -1,8 +1,7 @@
-"""What a plan changes: the difference between the wanted affinities and states and the actual ones, and the guests'
-memory.
+"""What a plan changes: wanted affinities and states against the actual ones, and the guests' memory.
 
-A guest leaves its CPUs before others get them: no CPU is the only CPU of vCPUs of two guests in between. Where guests
-exchange CPUs, there is no such order.
+A guest leaves its CPUs before others get them, so no CPU is the only one of vCPUs of two guests in between. Guests that
+exchange CPUs have no such order.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from pinner.planning.request.context import Context
 
 
 def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange, ...]:
-    """``before`` has every thread of a target, also those that have the wanted mask, so that an undo is exact."""
+    """``before`` has every thread of a target, also those with the wanted mask, so that an undo is exact."""
     found: list[PlannedChange] = []
     for want in wanted:
         if want.state is not None:
@@ -36,7 +35,7 @@ def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange
 
 
 def ranks(changes: Iterable[PlannedChange]) -> dict[str, int]:
-    """By UUID; guests without an order are the last."""
+    """By UUID; guests without an order are last."""
     ordered, stuck = _ordered(changes)
     return {uuid: position for position, uuid in enumerate((*ordered, *stuck))}
 
@@ -65,7 +64,7 @@ def _ordered(changes: Iterable[PlannedChange]) -> tuple[list[str], list[str]]:
 
 
 def valid_order(waits: Mapping[str, Collection[str]]) -> tuple[list[str], list[str]]:
-    """The guests, each after those for which it waits, and the guests without such an order."""
+    """The guests, each after those for which it waits, and those without such an order."""
     if not any(waits.values()):
         return list(waits), []
     left, ordered = dict.fromkeys(waits), []
@@ -112,7 +111,7 @@ def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[Guest
 
 
 class Spread(dict[int, tuple[int, Mapping[int, int]]]):
-    """By the bits of a mask: its online CPUs, and those on each node."""
+    """Bits of a mask to its online CPUs, and those on each node."""
 
     def __init__(self, topology: Topology) -> None:
         super().__init__()
@@ -127,7 +126,7 @@ class Spread(dict[int, tuple[int, Mapping[int, int]]]):
 
 
 def _remote_kib(guest: Guest, placed: Mapping[int, CpuSet], spread: Spread) -> int:
-    """The mean over the vCPUs that have an online CPU."""
+    """The mean over vCPUs with an online CPU."""
     far, running, every = 0.0, 0, sum(guest.memory_per_node.values())
     for vcpu in guest.vcpus:
         cpus, on_nodes = spread[placed.get(vcpu.id, vcpu.thread.affinity).bits] if vcpu.thread else (0, {})

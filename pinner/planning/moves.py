@@ -1,8 +1,8 @@
 """Guests that have a place and move because of new guests, or for a re-pack.
 
-Where each vCPU has a CPU of its own, the gain of moves is estimated first, by a packing of these guests alone, because
-a whole answer takes many times longer; the best moves are tried. Otherwise the guests that spread most are tried.
-Without a new guest none moves: a second plan after an apply changes nothing.
+Where each vCPU has its own CPU, the gain of moves is first estimated by a packing of these guests alone, because a
+whole answer takes many times longer; the best moves are tried. Otherwise the guests that spread most are tried. Without
+a new guest none moves, so a second plan changes nothing.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -165,7 +165,7 @@ def _move(guest: Guest, objective: Objective) -> Move:
 
 
 def _current(context: Context, guest: Guest) -> Mapping[int, CpuSet]:
-    """The recorded CPUs, or without a record one CPU for each vCPU; else empty."""
+    """The recorded CPUs; without a record one CPU for each vCPU; else empty."""
     if context.placement is not None:
         return context.recorded(guest)
     current = context.current(guest)
@@ -177,19 +177,19 @@ def _are_beside(one: GuestSpread, other: GuestSpread) -> bool:
 
 
 Estimate = tuple[float, ...]
-"""The asked-for terms of each tier that follow from where vCPUs may run."""
+"""Asked-for terms of each tier that follow from where vCPUs may run."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveEstimates:
-    """The free CPUs beside all guests of an answer."""
+    """Free CPUs beside all guests of an answer."""
 
     measure: ObjectiveMeasure
     weights: Mapping[str, float]
     """Of the asked-for terms."""
     free: "FreeCpus"
     places: Mapping[str, "GuestAllocation"]
-    """Of the guests that may have any CPUs of one node."""
+    """Of guests that may have any CPUs of one node."""
     spreads: Mapping[str, GuestSpread]
     current: Mapping[str, CpuSet]
 

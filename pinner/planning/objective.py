@@ -1,8 +1,8 @@
-"""The objective of one plan: its terms before and after, which of them the strategy asks for, and whether the plan
-makes them worse (docs/objective.md).
+"""A plan's objective: its terms before and after, which of them the strategy asks for, and whether the plan makes them
+worse (docs/objective.md).
 
-The request asks for the rise of some terms, such as ``overcommit``: on the documented host the guests' network gets
-several times faster where housekeeping and emulators have CPUs of their own. So a policy applies such a plan.
+The request asks for the rise of some terms, such as ``overcommit``: the guests' network gets several times faster where
+housekeeping and emulators have their own CPUs. So a policy applies such a plan.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ from pinner.planning.strategies.strategy import Answer, Strategy
 class MeasuredPlacement:
     spreads: Mapping[str, GuestSpread]
     values: Mapping[str, float]
-    """Of the terms of tiers 2 to 7."""
+    """Terms of tiers 2 to 7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class ObjectiveMeasure:
 
 
 SPREAD = frozenset(("extra_nodes", "remote_memory", "shared_cores", "extra_l3", "remote_devices"))
-"""The terms that follow from where guests' vCPUs may run."""
+"""Terms that follow from where guests' vCPUs may run."""
 
 
 def weights(snapshot: Snapshot, request: Request) -> dict[str, float]:
-    """Of the request, else of the host's configuration, else the default."""
+    """The request's, else the configuration's, else the defaults."""
     return weighted(snapshot.weights, request.weights)
 
 
@@ -77,7 +77,7 @@ def asked_terms(strategy: Strategy) -> frozenset[str]:
 class MeasuredAnswer:
     answer: Answer
     masks: Mapping[int, CpuSet]
-    """Of each placed thread, by thread id."""
+    """By id of each placed thread."""
     measured: MeasuredPlacement
 
     @classmethod
@@ -101,8 +101,7 @@ def of_plan(
     changes: tuple[PlannedChange, ...],
     memory: Iterable[GuestMemory],
 ) -> Objective:
-    """The objective of the plan with this answer. ``staying``: the answer that leaves well placed guests where they
-    are."""
+    """``staying``: the answer that leaves well placed guests where they are."""
     before = measure.values({}) | {"unplaced_guests": float(_unplaced_before(context, staying))}
     cost = {"moved_threads": float(_moved_threads(changes)), "moved_memory": _moved_mib(changes, memory)}
     if _only_restores(context, changes):
@@ -128,7 +127,7 @@ def _moved_threads(changes: Iterable[PlannedChange]) -> int:
 
 
 def _moved_mib(changes: Iterable[PlannedChange], memory: Iterable[GuestMemory]) -> float:
-    """The memory that becomes remote, unless it follows the guest to its new node."""
+    """Memory that becomes remote, unless it follows the guest."""
     moved = {change.target.owner for change in changes if change.target.kind == "vcpu"}
     return sum(
         each.remote_kib / 1024
@@ -138,7 +137,7 @@ def _moved_mib(changes: Iterable[PlannedChange], memory: Iterable[GuestMemory]) 
 
 
 def _only_restores(context: Context, changes: Iterable[PlannedChange]) -> bool:
-    """Another program moved the vCPUs: that is drift, also where it moved them to nearer CPUs."""
+    """Another program moved the vCPUs: that is drift, even towards nearer CPUs."""
     affinities = [each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"]
     return bool(affinities) and all(context.places.get(each.target.key) == each.after for each in affinities)
 
@@ -163,7 +162,7 @@ def worsening_objection(plan: Plan) -> str:
 
 
 def _worse(objective: Objective, roles: Roles) -> tuple[Term, ...]:
-    """A tier that gets worse only because the request asks for it is the answer unless a lower tier does harm."""
+    """A tier that gets worse only because the request asks for it is the answer, unless a lower tier does harm."""
     excused: tuple[Term, ...] = ()
     for tier in objective.tiers():
         asked = tuple(term for term in tier if term.asked and term.tier < COST)

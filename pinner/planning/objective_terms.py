@@ -1,6 +1,5 @@
-"""The terms of the objective (docs/objective.md): where the vCPUs of guests may run, what lies far from there, and
-which threads disturb each other, in CPUs, if every thread spreads evenly over its online CPUs.
-"""
+"""The objective's terms (docs/objective.md): where vCPUs may run, what lies far from there, and which threads disturb
+each other, in CPUs, if every thread spreads evenly over its online CPUs."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,10 +19,10 @@ from pinner.planning.available.numa_bounds import bound_of
 
 class AffinitySpan(NamedTuple):
     shares: Mapping[NodeId, float]
-    """The share of its CPUs on each node."""
+    """Its CPUs' share on each node."""
     nodes: frozenset[NodeId]
     l3: frozenset[int]
-    """By their index in the topology."""
+    """Indexes in the topology."""
     cores: CpuSet
     """By their lowest CPU."""
 
@@ -34,14 +33,14 @@ class GuestSpread(NamedTuple):
     cores: CpuSet = CpuSet()
     """By their lowest CPU."""
     remote_memory: float = 0.0
-    """MiB times the distance beyond the local one; the mean over the vCPUs."""
+    """MiB times the distance beyond the local one; mean over the vCPUs."""
     remote_devices: float = 0.0
-    """PCI devices on other nodes; the mean over the vCPUs."""
+    """PCI devices on other nodes; mean over the vCPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestNeed:
-    """The fewest nodes and level-3 caches with a CPU for each vCPU."""
+    """Fewest nodes and level-3 caches with a CPU for each vCPU."""
 
     nodes: int
     l3: int
@@ -49,16 +48,16 @@ class GuestNeed:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The span of each distinct affinity is computed once."""
+    """Computes the span of each distinct affinity once."""
 
     topology: Topology
     _device_nodes: Mapping[str, int]
     _sizes: tuple[tuple[int, ...], tuple[int, ...]]
-    """Of each node and of each level-3 cache, descending."""
+    """Nodes' and level-3 caches', descending."""
     _nodes: Sequence[tuple[NodeId, int, Sequence[tuple[int, int]]]]
-    """Its online CPUs as bits; the index and the same CPUs of its caches."""
+    """Its online CPUs as bits; its caches' indexes and CPUs."""
     _spans: dict[int, AffinitySpan] = field(default_factory=dict)
-    """By the bits of the affinity."""
+    """By the affinity's bits."""
     _needs: dict[int, GuestNeed] = field(default_factory=dict)
     """Of unbound guests, by vCPUs."""
     _far: dict[int, Mapping[NodeId, float]] = field(default_factory=dict)
@@ -96,7 +95,7 @@ class Places:
         return found
 
     def spread(self, guest: Guest, masks: Sequence[int]) -> GuestSpread:
-        """The bits of an affinity for each vCPU."""
+        """``masks``: the bits of each vCPU's affinity."""
         distinct = set(masks)
         # vCPUs with the same CPUs, or with one CPU each, cover what these CPUs cover together.
         if len(distinct) == 1:
@@ -110,7 +109,7 @@ class Places:
         return GuestSpread(span.nodes, span.l3, span.cores, memory, devices)
 
     def _joint(self, masks: Mapping[int, int]) -> AffinitySpan:
-        """By their bits, with the number of vCPUs. Those without an online CPU do not count."""
+        """``masks``: number of vCPUs by bits. Those without an online CPU do not count."""
         spans = [(span, vcpus) for bits, vcpus in masks.items() if (span := self.span(bits)).shares]
         count, shares = sum(vcpus for _, vcpus in spans), dict[NodeId, float]()
         for span, vcpus in spans:
@@ -175,7 +174,7 @@ def _fewest(sizes: tuple[int, ...], vcpus: int) -> int:
 
 
 def _hitting(allowed: Iterable[frozenset[NodeId]]) -> int:
-    """So that each set has one of them: at most so many."""
+    """The greedy number of nodes of which each set has one; at least the fewest."""
     chosen: set[NodeId] = set()
     for nodes in sorted(allowed, key=lambda each: (len(each), sorted(map(str, each)))):
         if nodes and not nodes & chosen:
@@ -186,7 +185,7 @@ def _hitting(allowed: Iterable[frozenset[NodeId]]) -> int:
 _MOVABLE = ("", "restricted")
 
 Weighted = tuple[tuple[Thread, float], ...]
-"""Threads with their weights in CPUs."""
+"""Threads, each with its weight in CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +216,7 @@ class Crowd:
         )
 
     def terms(self, planned: Mapping[int, CpuSet], vcpus: Iterable[int]) -> dict[str, float]:
-        """``planned`` by thread id; ``vcpus``: the bits of an affinity for every vCPU."""
+        """``planned`` by thread id; ``vcpus``: the bits of every vCPU's affinity."""
         on_vcpus = self._density(Counter(vcpus))
         beside, host = (self._density(_by_mask(each, planned)) for each in (self.emulators, self.host))
         demands = {name: self._density(_by_mask(threads, planned)) for name, threads in self.demands.items()}
@@ -242,7 +241,7 @@ class Crowd:
 
 
 def _by_mask(threads: Weighted, planned: Mapping[int, CpuSet]) -> dict[int, float]:
-    """Threads share few affinities, and each of these is spread once."""
+    """Spreads each affinity once: threads share few."""
     found: dict[int, float] = {}
     for thread, weight in threads:
         mask = planned.get(thread.tid, thread.affinity).bits
@@ -251,7 +250,7 @@ def _by_mask(threads: Weighted, planned: Mapping[int, CpuSet]) -> dict[int, floa
 
 
 def demand(thread: Thread) -> float:
-    """In CPUs: load x (1 + delay / run), up to one. Both times count since the thread started."""
+    """CPUs: load x (1 + delay / run), up to one. Both times count since the thread's start."""
     load = thread.load / 100
     if not thread.run_ns or not thread.delay_ns:
         return load
@@ -259,7 +258,7 @@ def demand(thread: Thread) -> float:
 
 
 def _demands(snapshot: Snapshot) -> dict[int, float]:
-    """By thread id. A snapshot has the threads of guests with load among the processes."""
+    """By thread id. Guests' threads with load are among the snapshot's processes."""
     return {
         thread.tid: demand(thread)
         for process in snapshot.processes

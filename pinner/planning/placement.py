@@ -1,5 +1,4 @@
-"""The placement recorded after a plan has been applied, and the drift from it, with its cause where a snapshot shows
-it."""
+"""The placement recorded after an apply, and the drift from it, with its cause where a snapshot shows it."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
@@ -23,9 +22,8 @@ ABSENT = 256
 def record(
     plan: Plan, snapshot: Snapshot, previous: Placement | None, *, unplaced: Collection[TargetKey] = ()
 ) -> Placement:
-    """The placement after a plan. ``unplaced`` targets have no threads in it. From ``previous``, if it is of the same
-    request, absent guests and processes keep their recorded CPUs, and CPUs that are missing for a while keep their
-    role."""
+    """``unplaced`` targets have no threads in the placement. From ``previous``, if it is of the same request, absent
+    guests and processes keep their recorded CPUs, and CPUs that are missing for a while keep their role."""
     request = replace(plan.request, rebalance=False)
     before = previous if previous is not None and previous.request == request else None
     placed = tuple(
@@ -45,8 +43,8 @@ def record(
 
 
 def in_boot(placement: Placement, boot: str) -> Placement:
-    """The placement as this boot sees it: after a restart no thread passes for a recorded one by its id and start time,
-    and what has returned gets its recorded CPUs as new."""
+    """After a restart no thread passes for a recorded one by its id and start time, and what has returned gets its
+    recorded CPUs as new."""
     if not boots_differ(placement.boot, boot):
         return placement
     placed = (
@@ -105,7 +103,7 @@ def _shared(sets: tuple[CpuSet, CpuSet, CpuSet]) -> CpuSet:
 
 
 def subject(target: Target) -> TargetKey | None:
-    """What stays when such a setting ends: the guest, or irqbalance itself."""
+    """What stays when a setting ends: the guest, or irqbalance itself."""
     if target.kind in INSIDE:
         return group_of(target)
     kind = KINDS[target.kind]
@@ -186,7 +184,7 @@ class _Reader:
         self._named = request.processes
 
     def was_placed(self, target: Target) -> bool:
-        """Whether a run has placed the target, or found it in place."""
+        """A run has placed the target, or found it in place."""
         placed = self._placed.get(target.key)
         return placed is not None and bool(placed.threads)
 

@@ -18,8 +18,7 @@ from pinner.planning.request.processes import process_target
 
 
 def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:
-    """The plan without the wanted guests that have ended, and its targets of ALONE that have ended; each target has the
-    inventory's name.
+    """The plan without the wanted guests and the targets of ALONE that have ended, under the inventory's names.
 
     Raises Refused for a target that the inventory does not name, or that is named twice; StalePlan where a guest or a
     part of it has ended.

@@ -1,8 +1,5 @@
-"""Makes a plan from a snapshot and a request: ``build`` has the whole flow, ``Stages`` its stages.
-
-Each stage returns its result, or raises why there is no plan. The plan's warnings are what an operator should know
-before an apply.
-"""
+"""Makes a plan from a snapshot and a request: ``build`` has the whole flow, ``Stages`` its stages. Each returns its
+result, or raises why there is no plan."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -49,12 +46,9 @@ def plan(
     request: Request,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> Plan:
-    """The plan of a request; without changes if nothing is to be done.
-
-    ``snapshot_id`` is the snapshot's content hash; ``strategies`` None: the installed ones. Raises NotFound for an
+    """``snapshot_id`` is the snapshot's content hash; ``strategies`` None: the installed ones. Raises NotFound for an
     unknown strategy, guest or process; Invalid for a parameter that this host cannot have; NoFit where no CPU is left
-    for vCPUs.
-    """
+    for vCPUs."""
     require_known(request.strategy, known := installed() if strategies is None else strategies)
     return build(known, Context.of(snapshot, request), snapshot_id, id_of(snapshot_id, request))
 
@@ -63,8 +57,7 @@ def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, 
     """The plan that makes the host match the request, from the recorded placement of the same request.
 
     Recorded CPUs stay, and recorded daemons are placed without being measured. A new guest moves at most two others.
-    Guests and processes that the request names need not exist. Raises NotFound for an unknown strategy; Invalid and
-    NoFit like ``plan``.
+    Named guests and processes need not exist. Raises NotFound for an unknown strategy; Invalid and NoFit like ``plan``.
     """
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
@@ -96,8 +89,8 @@ def require_possible(snapshot: Snapshot, request: Request) -> None:
 def build(
     strategies: Mapping[str, Strategy], context: Context, snapshot_id: str, name: str, *, repacks: bool = False
 ) -> Plan:
-    """Every stage of planning. ``strategies`` has the request's, and those that flavors may ask for. ``repacks``:
-    guests also move without a new one."""
+    """``strategies`` has the request's, and those that flavors may ask for. ``repacks``: guests also move without a new
+    one."""
     snapshot, request = context.snapshot, context.request
     if request.fix:
         return curing(context, snapshot_id, name, nova_unknown(snapshot))
@@ -132,7 +125,7 @@ def build(
 class Choice:
     chosen: MeasuredAnswer
     staying: Answer
-    """The answer that leaves well placed guests where they are: the chosen one, except for a rebalance."""
+    """Leaves well placed guests where they are: the chosen answer, except for a rebalance."""
     rebalance: Rebalance | None
 
 
@@ -162,7 +155,7 @@ class Stages:
         return self._placed(self.context)
 
     def choose(self, anew: MeasuredAnswer) -> Choice:
-        """The answer; that of a rebalance only where it lowers the objective.
+        """A rebalance's answer counts only where it lowers the objective.
 
         No guest loses its place to an unplaced one: repeated rebalances would swap the two for ever.
         """
@@ -232,7 +225,7 @@ _ALWAYS_READ = (
     "remedies",
     "fix",
 )
-"""The fields of a request that every plan reads, whatever the strategy."""
+"""Fields of a request that every plan reads."""
 
 
 def host_warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles) -> Iterator[str]:
@@ -311,7 +304,6 @@ def _load_warnings(context: Context, roles: Roles) -> Iterator[str]:
 def _realtime_warnings(
     snapshot: Snapshot, request: Request, roles: Roles, planned: Mapping[int, CpuSet]
 ) -> Iterator[str]:
-    """``planned`` has the new affinities by thread id."""
     yield from _realtime_processes(snapshot, request, roles)
     for guest in snapshot.guests:
         yield from _realtime_guest(guest, planned)

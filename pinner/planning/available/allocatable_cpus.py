@@ -1,4 +1,4 @@
-"""Which CPUs of a host pinner may allocate, why not the others, and the measured load that they have to carry."""
+"""The CPUs that pinner may allocate, why not the others, and the measured load that they carry."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pinner.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The load, in CPUs, of the threads that automatic sets are for, and the present affinities of these threads."""
+    """The load, in CPUs, and the present affinities of the threads that automatic sets are for."""
 
     housekeeping: float = 0.0
     emulator: float = 0.0
@@ -31,7 +31,7 @@ def qemus_own_threads(guest: Guest) -> list[Thread]:
 
 
 def qemus_own_load(snapshot: Snapshot, guests: Iterable[Guest]) -> dict[int, float]:
-    """In CPUs, by thread id: of the guests' threads among the processes."""
+    """CPUs by thread id, of the guests' threads among the processes."""
     loads = {
         thread.tid: thread.load / 100
         for process in snapshot.processes
@@ -48,17 +48,17 @@ class RestrictedAffinity:
     cpus: CpuSet
     owner: str
     firm: bool = True
-    """It keeps its CPUs without load: an administrator or the configuration wants it."""
+    """It keeps its CPUs without load, by an administrator's wish or the configuration's."""
     load: float = 0.0
     """Per cent of one CPU, all threads together."""
     named: bool = False
-    """The configuration names its owner: it is no set of pinner's that an administrator made by hand."""
+    """The configuration names its owner: no administrator made it by hand as a set of pinner's."""
     of_guest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatableCpus:
-    """A host's online CPUs, and the sets of them that pinner may not allocate; these may overlap."""
+    """A host's online CPUs, and sets of them that pinner may not allocate, which may overlap."""
 
     online: CpuSet
     offline: CpuSet
@@ -66,9 +66,9 @@ class AllocatableCpus:
     nova: NovaOwns
     restrictions: tuple[RestrictedAffinity, ...]
     nodes: Mapping[int | None, CpuSet]
-    """Online CPUs by node, by ascending id; None: the CPUs for which the kernel reports no node."""
+    """Online CPUs by node, ascending; None: the kernel reports no node."""
     cores: Mapping[int, CpuSet]
-    """For each online CPU the online hardware threads of its core, itself included."""
+    """CPU to the online hardware threads of its core, itself included."""
     shapes: tuple[CoreShape, ...]
     partitioned: CpuSet
     """In partitions that this request makes itself; not in ``isolated``."""
@@ -78,14 +78,14 @@ class AllocatableCpus:
     isolating: bool = False
     """vCPUs get isolated CPUs; else they float."""
     idle: tuple[RestrictedAffinity, ...] = ()
-    """Allocated, because their threads are idle and no administrator's."""
+    """Allocated: their threads are idle and no administrator's."""
     set_aside: tuple[RestrictedAffinity, ...] = ()
-    """Allocated, because a role would have fewer cores than its minimum."""
+    """Allocated: a role would have fewer cores than its minimum."""
     blocked: str = ""
-    """Why the roles cannot have their minimum: the firm ones among ``set_aside``."""
+    """The firm ones among ``set_aside``, for which the roles cannot have their minimum."""
     demand: Demand = NO_DEMAND
     by_hand: CpuSet = CpuSet()
-    """The housekeeping set that an administrator gave to processes; empty: none."""
+    """An administrator's housekeeping set; empty: none."""
 
     @classmethod
     def of(
@@ -116,12 +116,12 @@ class AllocatableCpus:
 
     @property
     def dedicated(self) -> CpuSet:
-        """Nova's cpu_dedicated_set, and the CPUs of guests that Nova pinned."""
+        """Also the CPUs of guests that Nova pinned."""
         return self.nova.dedicated
 
     @property
     def reserved(self) -> CpuSet:
-        """The CPUs that threads of the host do not use."""
+        """CPUs that threads of the host do not use."""
         return self.isolated | self.partitioned | self.dedicated
 
     @property
@@ -137,11 +137,10 @@ class AllocatableCpus:
         return self.nova.for_vcpus(self.isolated - self.dedicated - self.restricted)
 
     def cores_worth(self, cpus: CpuSet) -> float:
-        """How many cores these online CPUs are: a hardware thread of a core of two is half a core."""
+        """A hardware thread of a core of two is half a core."""
         return round(fsum(shape.worth(cpus) for shape in self.shapes), 6)
 
     def core_worth(self, core: CpuSet) -> float:
-        """``cores_worth`` of one core, or of a part of one."""
         return round(len(core) / len(self.cores[core.lowest]), 6)
 
     def cores_within(self, cpus: CpuSet) -> list[CpuSet]:
@@ -162,7 +161,7 @@ class AllocatableCpus:
         return sum(shape.whole(cpus) for shape in self.shapes)
 
     def objections(self, cpus: CpuSet, *, floating: bool = True) -> list[str]:
-        """Clauses that name the CPUs. Nova's are not checked here."""
+        """Clauses that name the CPUs, without Nova's."""
         kinds = (
             ("absent", cpus - self.online - self.offline),
             ("offline", cpus & self.offline),

@@ -27,29 +27,28 @@ def is_excluded_process(process: Process, request: Request) -> bool:
 
 
 def asked_for(process: Process, request: Request) -> bool:
-    """The request names the process or its pid: it moves, busy or not."""
+    """By name or pid: it moves, busy or not."""
     asked = request.processes
     return bool(asked) and (process.name in asked or str(process.pid) in asked)
 
 
 def is_left_to_operator(guest: Guest, request: Request) -> bool:
-    """An operator pinned the guest, and the request does not name it."""
     return bool(guest.operator_pins) and not guest.dedicated and not is_named(guest, request.guests)
 
 
 def operators_cpus(guest: Guest) -> CpuSet:
-    """Also those that a pin takes at the next start only."""
+    """Also those that a pin takes only at the next start."""
     return union(pin.cpus for pin in guest.operator_pins if pin.kind == "vcpu" and len(pin.cpus) == 1)
 
 
 def own_cpus(guest: Guest) -> CpuSet:
-    """The CPUs that vCPUs have one by one, without pinner's own pins, which an excluded guest keeps: these are no claim
-    of its owner's."""
+    """CPUs that vCPUs have one by one; pinner's own pins, which an excluded guest keeps, are no claim of its
+    owner's."""
     return _pinned(guest, own_vcpu_pins(guest))
 
 
 def pinned_cpus(guest: Guest) -> CpuSet:
-    """The CPUs that vCPUs have one by one, whoever pinned them: one that the kernel does not balance has no room for
+    """CPUs that vCPUs have one by one, whoever pinned them: one that the kernel does not balance has no room for
     another vCPU."""
     return _pinned(guest, {})
 
@@ -85,7 +84,7 @@ def _is_uuid(name: str) -> bool:
 
 
 def require_running_guests(snapshot: Snapshot, request: Request) -> None:
-    """Raises NotFound for an unknown guest, and Invalid for one that is shut off."""
+    """Raises NotFound for an unknown guest, Invalid for one that is shut off."""
     require_known_guests(snapshot, request.guests)
     for guest in snapshot.inactive:
         if guest.name in request.guests or guest.uuid in request.guests:
@@ -104,13 +103,13 @@ def is_excluded_by_flavor(guest: Guest) -> bool:
 
 
 def strategy_of_flavor(guest: Guest, known: Collection[str]) -> str:
-    """The strategy that the flavor asks for, if ``known`` has it; else empty."""
+    """Empty where it asks for none that ``known`` has."""
     asked = _specs(guest).get(STRATEGY, "")
     return asked if asked and asked in known else ""
 
 
 def warnings_of_flavor(guest: Guest, known: Collection[str]) -> Iterator[str]:
-    """About settings for pinner that have no effect."""
+    """About settings for pinner without effect."""
     for spec, value in sorted(_specs(guest).items()):
         whose = f"guest {guest.name}: its flavor has {spec}"
         if spec == EXCLUDED and _boolean(value) is None:
@@ -123,7 +122,7 @@ def warnings_of_flavor(guest: Guest, known: Collection[str]) -> Iterator[str]:
 
 
 def _boolean(value: str) -> bool | None:
-    """The value as Nova reads it; None for any other text."""
+    """As Nova reads it; None for other texts."""
     # Few flavors have the setting, and the import takes longer than a plan.
     from oslo_utils import strutils
 

@@ -1,6 +1,6 @@
 """How to isolate CPUs from the kernel's scheduler: by boot parameters, or live by a cgroup.
 
-Sources: the kernel's admin-guide/kernel-parameters.txt and admin-guide/cgroup-v2.rst (cpuset.cpus.partition).
+Sources: the kernel's admin-guide/kernel-parameters.txt and cgroup-v2.rst (cpuset.cpus.partition).
 """
 
 import re
@@ -83,7 +83,7 @@ def _rcu_nocbs(topology: Topology) -> CpuSet:
 
 
 def _name(argument: str) -> str:
-    """The kernel treats - and _ as the same."""
+    """The kernel treats - and _ alike."""
     return argument.partition("=")[0].replace("-", "_")
 
 

@@ -1,7 +1,7 @@
-"""The memory in KiB that guests can still get on each NUMA node.
+"""The KiB that guests can still get on each NUMA node.
 
-Resident memory is where it is. Only the rest is booked, on the node of the guest's vCPUs: Linux allocates a page on the
-node of the CPU that touches it first (admin-guide/mm/numa_memory_policy.rst).
+Resident memory is where it is; the rest is booked on the node of the guest's vCPUs, because Linux allocates a page on
+the node of the CPU that touches it first (admin-guide/mm/numa_memory_policy.rst).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,12 +21,12 @@ LOCAL, REMOTE = 10, 20
 
 @dataclass(frozen=True, slots=True)
 class MemoryBalance:
-    """The memory that no guest has; empty where the host reports none: then it is unknown, not missing."""
+    """Memory that no guest has; empty where the host reports none: it is unknown then, not missing."""
 
     free: Mapping[tuple[int, int], int]
-    """KiB by node and page size in KiB. Below 0 where guests have more than the node."""
+    """KiB by node and page size in KiB; below 0 where guests have more than the node."""
     nearest: Mapping[int, int]
-    """From which each node's CPUs get memory: the nearest one for a node without memory."""
+    """Node to the one from which its CPUs get memory."""
 
     @classmethod
     def of(cls, topology: Topology, guests: Iterable[Guest], elsewhere: Iterable[Guest] = ()) -> "MemoryBalance":
@@ -91,7 +91,7 @@ def memory_of(guest: Guest, group: VcpuGroup) -> int:
 
 
 def outstanding(guest: Guest, group: VcpuGroup) -> int:
-    """Not got yet; 0 for huge pages of an unknown size: QEMU has them since its start."""
+    """KiB not got yet; 0 for huge pages of an unknown size: QEMU has them since its start."""
     if guest.numa.huge_kib and not guest.numa.page_kib:
         return 0
     resident = guest.numa.huge_kib if guest.numa.page_kib else guest.memory_per_node
@@ -102,7 +102,7 @@ def outstanding(guest: Guest, group: VcpuGroup) -> int:
 
 
 def distance(nodes: Mapping[int, Node], one: int | None, other: int) -> int:
-    """The firmware's distance, or the kernel's default."""
+    """The firmware's distance, else the kernel's default."""
     table = nodes[one].distances if one is not None and one in nodes else {}
     return table.get(other, LOCAL if one == other else REMOTE)
 

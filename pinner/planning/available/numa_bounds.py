@@ -12,13 +12,13 @@ from pinner.model.machine.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class VcpuGroup:
-    """vCPUs of one guest that are bound to the same CPUs. A guest without bounds has one group."""
+    """vCPUs of a guest that are bound to the same CPUs. A guest without bounds has one group."""
 
     vcpus: tuple[int, ...]
     cpus: CpuSet | None = None
     """Online or not; None: any."""
     why: str = ""
-    """What binds them, for people; empty: nothing."""
+    """What binds them; empty: nothing."""
 
     def within(self, cpus: CpuSet) -> CpuSet:
         return cpus if self.cpus is None else cpus & self.cpus
@@ -27,7 +27,7 @@ class VcpuGroup:
 @dataclass(frozen=True, slots=True)
 class NumaBound:
     groups: tuple[VcpuGroup, ...]
-    """Also the unplugged vCPUs."""
+    """With the unplugged vCPUs."""
     nodes: CpuSet | None
     """For the guest's other threads; None: any."""
 
@@ -59,7 +59,6 @@ def bound_of(guest: Guest, topology: Topology) -> NumaBound | None:
 
 
 def bounds_of(guests: Iterable[Guest], topology: Topology) -> dict[str, NumaBound]:
-    """By UUID."""
     return {guest.uuid: bound for guest in guests if (bound := bound_of(guest, topology)) is not None}
 
 

@@ -1,5 +1,5 @@
-"""The CPUs of vCPUs that a plan does not move, and whether the isolated CPUs that it hands out are still free: another
-plan may have been applied since."""
+"""CPUs of vCPUs that a plan does not move, and whether the isolated CPUs that it hands out are still free: another plan
+may have been applied since."""
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
@@ -13,9 +13,8 @@ from pinner.model.snapshot import Snapshot, restricted
 
 
 def require_free(plan: Plan, snapshot: Snapshot) -> None:
-    """Raises StalePlan where the plan gives a vCPU an isolated CPU to which a vCPU of another guest is pinned, unless
-    that guest is moved, or was there when the plan was made (``contested``); with smt ``isolate``, the same for whole
-    cores."""
+    """Raises StalePlan where the plan gives a vCPU an isolated CPU to which another guest's vCPU is pinned, unless that
+    guest moves, or was there when the plan was made (``contested``). With smt ``isolate``, whole cores count."""
     handed_out = _handed_out(plan, snapshot)
     known = {left.target.owner for left in (*plan.unplaced, *plan.skipped)}
     moved = tuple(
@@ -28,7 +27,7 @@ def require_free(plan: Plan, snapshot: Snapshot) -> None:
 
 
 def contested(plan: Plan, snapshot: Snapshot) -> CpuSet:
-    """The isolated CPUs that a plan hands out although a vCPU is pinned there, of a guest that is unplaced or in
+    """Isolated CPUs that a plan hands out although a vCPU is pinned there, of a guest that is unplaced or in
     backoff."""
     used = union(use.cpus for use in _in_use(plan, snapshot))
     # Before its first plan a host has no pinned vCPU, and after it a plan hands out nothing.
@@ -43,7 +42,7 @@ class _Use:
 
 
 def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
-    """Those that the vCPU does not have yet; with smt ``isolate``, whole cores."""
+    """CPUs that the vCPU does not have yet; with smt ``isolate``, whole cores."""
     isolated = snapshot.topology.isolated | union(
         change.after.cpus
         for change in plan.changes

@@ -1,4 +1,4 @@
-"""The restricted affinities of a host's processes: which of them keep their CPUs out of every set (docs/strategies.md).
+"""Which restricted affinities of processes keep their CPUs out of every set (docs/strategies.md).
 
 Where a role would get fewer cores of a node than the minimum, those that are not firm are set aside, the least loaded
 first. Where the firm ones alone leave too few, the plan is blocked.
@@ -45,7 +45,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """One for each mask. It names one process: a firm one first, then the most loaded one."""
+    """One a mask, with one process's name: a firm one's, else the most loaded one's."""
 
     counting: tuple[RestrictedAffinity, ...]
     idle: tuple[RestrictedAffinity, ...]
@@ -66,8 +66,8 @@ def restrictions(snapshot: Snapshot, request: Request) -> Restrictions:
 
 
 def keeping(base: AllocatableCpus, found: Iterable[RestrictedAffinity]) -> AllocatableCpus:
-    """Less these restricted affinities, as far as every role keeps its minimum of every node: the firm ones first, by
-    their CPUs, then by load."""
+    """Less these affinities, as far as every role keeps its minimum of every node: the firm ones first, by their CPUs,
+    then by load."""
     if not (ordered := sorted(found, key=_order)):
         return base
     free = base.shared | base.exclusive
@@ -169,7 +169,7 @@ def _amounts(base: AllocatableCpus, free: CpuSet) -> _Amounts:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """At most the cores that the node has without restricted affinities."""
+    """At most the node's cores without restricted affinities."""
 
     cpus: CpuSet
     amounts: _Amounts

@@ -1,4 +1,4 @@
-"""The three CPU sets of a plan (housekeeping, emulator, vCPU), from a request and a host."""
+"""A plan's three CPU sets: housekeeping, emulator, vCPU."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pinner.planning.available.slices import sized
 class Resolved:
     roles: Roles
     emulator_on: Mapping[int | None, CpuSet]
-    """Each node's part of an automatic emulator set; empty for a literal set."""
+    """Node to its part of an automatic emulator set; empty for a literal set."""
     warnings: tuple[str, ...]
 
 
@@ -28,12 +28,12 @@ def resolve(
     recorded: Roles | None = None,
     joined: Roles | None = None,
 ) -> Resolved:
-    """The sets of a request on a host. ``recorded`` sets stay, less the CPUs that pinner may not allocate now.
-    ``joined`` are the host's sets, where another strategy of the same plan places guests beside them. Automatic sets
-    avoid Nova's cpu_shared_set as long as they can.
+    """``recorded`` sets stay, less the CPUs that pinner may not allocate now. ``joined`` are the host's sets, where
+    another strategy of the plan places guests beside them. Automatic sets avoid Nova's cpu_shared_set as long as they
+    can.
 
-    Raises Invalid, with the field and the CPUs, where a literal set has CPUs that pinner may not allocate, or both
-    literal sets share some; NovaConflict where Nova owns some; NoFit where no CPU is left for vCPUs.
+    Raises Invalid, with field and CPUs, where a literal set has CPUs that pinner may not allocate, or both share some;
+    NovaConflict where Nova owns some; NoFit where no CPU is left for vCPUs.
     """
     if joined is not None:
         return _joined(allocatable, request, joined, isolating=isolating)
@@ -146,7 +146,6 @@ def _literal(allocatable: AllocatableCpus, field: str, value: str) -> CpuSet:
 
 
 def _require_room(allocatable: AllocatableCpus, request: Request, free: CpuSet) -> None:
-    """Raises Invalid for a minimum that no node can give to three roles."""
     least = allocatable.minimum_cores
     most = max((allocatable.count_cores(free & cpus) for cpus in allocatable.nodes.values()), default=0)
     if least > 1 and len(slices.ROLES) * least > most:

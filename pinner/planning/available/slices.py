@@ -1,8 +1,8 @@
-"""The parts of a node's free CPUs for each role, and the size of automatic sets: one step, or more where the measured
-load of a role needs more.
+"""Each role's part of a node's free CPUs, and the size of automatic sets: one step, or more where a role's measured
+load needs more.
 
-The fullest set grows until none is full, or both have MOST_STEPS together. A set that an earlier plan made one step
-larger than needed stays: otherwise a small change of the load would move every guest.
+The fullest set grows until none is full, or both have MOST_STEPS together. A set that an earlier plan made one step too
+large stays: otherwise a small change of the load would move every guest.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,9 +17,9 @@ from pinner.planning.available.allocatable_cpus import AllocatableCpus
 
 ROLES = ("housekeeping", "emulators", "vCPUs")
 _PART = 8
-"""A step is the CPUs of a node divided by this."""
+"""A step is a node's CPUs divided by this."""
 MOST = 2
-"""Both automatic sets take at most the free CPUs of a node divided by this."""
+"""Both automatic sets take at most a node's free CPUs divided by this."""
 MOST_STEPS = _PART // MOST
 """Of both sets together."""
 
@@ -114,7 +114,7 @@ def _one_core(
 
 @dataclass(frozen=True, slots=True)
 class _FreeCores:
-    """Those that vCPUs may not use first, and of both parts the lowest first."""
+    """First those that vCPUs may not use; of both parts the lowest first."""
 
     allocatable: AllocatableCpus
     parts: tuple[CpuSet, CpuSet]
@@ -139,15 +139,15 @@ class _Take:
     size: int
     """The CPUs of one step."""
     most: int
-    """For housekeeping and emulators together, where one has more steps than one."""
+    """For housekeeping and emulators together, where one has several steps."""
     taken: int = 0
 
     def beside(self, cpus: CpuSet) -> "_Take":
         return replace(self, taken=self.taken + len(cpus))
 
     def first(self, cores: _FreeCores, steps: int, others: int) -> CpuSet:
-        """``others`` roles share the remaining cores: their minimum remains, or where there are too few cores, one
-        core. A set of more than one step stays below ``most``, and leaves one step to the other set."""
+        """``others`` roles share the remaining cores: their minimum remains, or one core where there are too few. A set
+        of several steps stays below ``most``, and leaves one step to the other set."""
         least, left = self.allocatable.minimum_cores, self.allocatable.cores_worth(cores.cpus)
         taken = next(iter(cores))
         step = max(self.size, len(taken))
@@ -171,7 +171,7 @@ def name(node: NodeId) -> str:
 
 
 FULL = 0.95
-"""The part of a set's CPUs that the load of its role may use: a set without a free moment measures a little less than
+"""The part of a set's CPUs that its role's load may use: a set without a free moment measures a little less than
 all."""
 
 
@@ -226,8 +226,8 @@ def _may_be_larger(allocatable: AllocatableCpus, request: Request, free: CpuSet)
 
 
 def _others(allocatable: AllocatableCpus, needed: Steps) -> Iterator[Steps]:
-    """To compare with the present sets: the needed size, then each set one step larger. A housekeeping set made by hand
-    may have any size."""
+    """Sizes to compare with the present sets: the needed one, then each set one step larger. A housekeeping set made by
+    hand may have any size."""
     if allocatable.by_hand:
         for housekeeping in range(1, MOST_STEPS):
             emulator = min(needed.emulator, MOST_STEPS - housekeeping)
@@ -240,7 +240,7 @@ def _others(allocatable: AllocatableCpus, needed: Steps) -> Iterator[Steps]:
 
 
 def _is_now(allocatable: AllocatableCpus, by_node: dict[NodeId, Slices], *, exactly: bool) -> bool:
-    """The emulator set alone shows the size of the housekeeping set too, because it begins after that. With
+    """The emulator set alone shows the size of the housekeeping set, too, because it begins after that. With
     ``exactly``, the housekeeping set alone is not enough."""
     sets, now = union_of(by_node), allocatable.demand
     emulator = not now.emulator_now.isdisjoint((sets.emulator, *(part.emulator for part in by_node.values())))

@@ -1,5 +1,3 @@
-"""The states of a host's targets without threads, as a snapshot has them."""
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +11,6 @@ WORK = Target("workqueue", "", None, "unbound kernel work")
 
 
 def settings(snapshot: Snapshot) -> dict[Target, State]:
-    """The guests' cgroups, the work queues, and the settings of the host."""
     states: dict[Target, State] = {
         cgroup_target(cgroup.path): cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups
     }

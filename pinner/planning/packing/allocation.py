@@ -1,6 +1,5 @@
-"""The CPUs of each guest of a layout, the layout's score, and the arithmetic bound: no layout of these guests on these
-nodes has a lower score.
-"""
+"""The CPUs of each guest of a layout, its score, and the arithmetic bound: no layout of these guests on these nodes has
+a lower score."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -19,8 +18,8 @@ _Parts = tuple[int, ...]
 def allocate(
     nodes: Sequence[PackingNode], guests: Iterable[PackingGuest], layout: Layout
 ) -> dict[str, tuple[int, ...]]:
-    """The CPUs by the guest's id. In a domain, guests in the given order take whole cores, the lowest first. A
-    remainder gets a core of its own as long as there are enough; the last remainders share."""
+    """CPUs by the guest's id. In a domain, guests in the given order take whole cores, the lowest first. A remainder
+    gets a core of its own as long as there are enough; the last ones share."""
     found: dict[str, list[int]] = {}
     for _, names, parts in _in_domains(nodes, guests, layout):
         for name, own in zip(names, parts, strict=True):
@@ -83,7 +82,7 @@ def _in_domains(
 
 @lru_cache(maxsize=1024)
 def _parts(domain: PackingDomain, counts: tuple[int, ...]) -> tuple[_Parts, ...]:
-    """Cached: many layouts have some domains in common."""
+    """Cached: layouts have domains in common."""
     free = _FreeCores(domain, counts)
     found = [free.take(count) for count in counts]
     for parts, count in zip(found, counts, strict=True):
@@ -121,7 +120,7 @@ class _FreeCores:
         return [*taken, *self._rest(rest)] if rest else taken
 
     def take_any(self, count: int) -> list[int]:
-        """Those that no guest has begun first."""
+        """First those that no guest has begun."""
         taken = []
         for store in (self._loose, self._whole, self._left, self._shared, self._begun):
             while store and count:
@@ -166,7 +165,7 @@ def _first(mask: int, count: int) -> int:
 
 
 def bound(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Score:
-    """A score that is not above the best one; docs/strategies.md has the arithmetic."""
+    """A score not above the best one; docs/strategies.md has the arithmetic."""
     alike = Counter((guest.size, tuple(guest.ranks)) for guest in guests)
     needs = ((size, needed_domains(nodes, size, ranks), count) for (size, ranks), count in alike.items())
     fitting = sorted(need for size, domains, count in needs if domains for need in [(size, domains)] * count)
@@ -181,8 +180,7 @@ def bound(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Score
 
 
 def least_rank(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> int:
-    """A node has room for some of the guests that prefer it to every other node. Each further one is on its second best
-    node at best."""
+    """A node has room for some of the guests that prefer it; each further one is on its second best node at best."""
     if not any(any(guest.ranks.values()) for guest in guests):
         return 0
     preferring: dict[NodeId, list[PackingGuest]] = {}
@@ -205,7 +203,7 @@ def _step(guest: PackingGuest) -> int:
 
 class Cores(NamedTuple):
     width: int
-    """The most free CPUs of a core."""
+    """Most free CPUs of a core."""
     whole: int
     """Cores that no guest has begun."""
     most: int

@@ -1,8 +1,8 @@
 """A packing by exchanges between nodes: guests move, or change places, as long as that lowers the score.
 
-A guest moves to a nearer node, alone or in the room of another one; only free CPUs count then. Exchanges at the same
-ranks make room for further ones. Last come exchanges that save shared cores or L3 domains. The order is fixed and the
-work is bounded by counts, so the result is always the same.
+A guest moves to a nearer node, alone or in another one's room; only free CPUs count then. Exchanges at the same ranks
+make room for further ones. Last come exchanges that save shared cores or L3 domains. The order is fixed and counts
+bound the work, so the result is always the same.
 """
 
 import math
@@ -14,21 +14,20 @@ from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Shape
 
 MOST_TRIALS = 30_000
-"""Exchanges that are tried. 10,000 of them take about 30 ms."""
+"""Exchanges that are tried; 10,000 take about 30 ms."""
 MOST_PACKED = 3000
-"""Guests packed anew, each as often as its node is. 1000 of them take about 60 ms."""
+"""Guests packed anew, each as often as its node is; 1000 take about 60 ms."""
 
 _Exchange = tuple[tuple[PackingGuest, int], ...]
-"""With the positions of the new nodes."""
+"""With the new nodes' positions."""
 _Cost = tuple[int, int]
-"""Shared cores, and L3 domains beyond one for each guest."""
+"""Shared cores, and L3 domains beyond one a guest."""
 
 
 def exchanged(
     nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], start: Packing, homes: Mapping[str, int] | None = None
 ) -> Packing:
-    """``start`` or a better packing. The search begins with the guests on the positions ``homes``; None: those of
-    ``start``."""
+    """``start`` or a better packing. The search begins at the positions ``homes``; None: those of ``start``."""
     homes = {name: pieces[0].node for name, pieces in start.layout.items()} if homes is None else homes
     ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
     search = _Search(nodes, [guest for guest in ordered if guest.id in homes], homes)
@@ -128,7 +127,7 @@ class _Search:
         return False
 
     def _exchanges(self, guest: PackingGuest) -> Iterator[_Exchange]:
-        """Alone or in the place of a smaller guest."""
+        """Alone, or in a smaller guest's place."""
         here = self._home[guest.id]
         for node in range(len(self._nodes)):
             if node != here:

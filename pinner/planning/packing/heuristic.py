@@ -1,5 +1,5 @@
 """A packing by rules, the quickest first, until a layout meets the arithmetic bound, as where the sizes of guests
-divide each other. Ties are decided by the order of nodes and domains and by the guests' ids."""
+divide each other. The order of nodes and domains, and the guests' ids, decide ties."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +11,8 @@ from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Pi
 
 
 class PackingRoom:
-    """How many CPUs are free; which ones follows from the whole layout. A guest takes up its footprint: its size, or
-    more where it shall share no core."""
+    """How many CPUs are free; the whole layout says which. A guest takes up its footprint: its size, or more where it
+    shall share no core."""
 
     def __init__(self, nodes: Sequence[PackingNode]) -> None:
         self.nodes = nodes
@@ -31,7 +31,6 @@ class PackingRoom:
         return [node for node in large if self.nodes[node].id in guest.ranks and self.fits(guest, node)]
 
     def spans(self, size: int, node: int) -> int:
-        """How many domains a guest of this size would span."""
         frees = self.free[node]
         if max(frees) >= size:
             return 1
@@ -43,7 +42,7 @@ class PackingRoom:
         return count
 
     def place(self, guest: PackingGuest, node: int, footprint: int) -> None:
-        """In the fullest domain that has room, or else in the fewest: the emptiest ones hold all but the rest."""
+        """In the fullest domain with room, else in the fewest: the emptiest ones hold all but the rest."""
         frees, rest, pieces = self.free[node], guest.size, []
         if frees[first := self._best(frees, rest, footprint)] >= rest:
             self.place_in(guest, node, first, footprint)
@@ -92,13 +91,13 @@ class PackingRoom:
 
 
 Counts = tuple[tuple[int, int], ...]
-"""Sizes, descending, with the number of guests."""
+"""Sizes, descending, each with its number of guests."""
 
 
 @lru_cache(maxsize=4096)
 def fullest(free: int, counts: Counts) -> tuple[tuple[int, int], ...]:
-    """Numbers of guests whose sum is as near below ``free`` as possible; of equal sums the one with the most of the
-    largest size."""
+    """Numbers of guests whose sum is nearest to ``free`` from below; of equal sums the one with most of the largest
+    size."""
     # reachable[i]: the sums, as bits, of guests of the sizes from position i on.
     reachable = [1] * (len(counts) + 1)
     for position in range(len(counts) - 1, -1, -1):
@@ -137,11 +136,11 @@ class Packing:
     score: Score
     bound: Score
     note: str = ""
-    """Why the score is not proven; empty also where nobody tried."""
+    """Why the score is not proven; also empty where nobody tried."""
 
     @property
     def gap(self) -> float:
-        """Of the first term above its bound, as a share of it."""
+        """The first term's share above its bound, of those above it."""
         for value, least in zip(self.score, self.bound, strict=True):
             if value != least:
                 return max(0.0, (value - least) / value) if value else 0.0
@@ -175,7 +174,6 @@ def _indifferent(guests: list[PackingGuest]) -> list[PackingGuest]:
 
 
 def _layouts(nodes: Sequence[PackingNode], guests: list[PackingGuest], least: Score) -> Iterator[Layout]:
-    """A layout of each rule."""
     footprints = [_footprints(nodes, guests, least.shared), {guest.id: guest.size for guest in guests}]
     # Where some guests cannot be placed, those without the largest ones fit best; but large ones come first.
     kept = [guests, guests[least.unplaced :]] if least.unplaced else [guests]
@@ -189,7 +187,7 @@ def _layouts(nodes: Sequence[PackingNode], guests: list[PackingGuest], least: Sc
 
 
 def _footprints(nodes: Sequence[PackingNode], guests: list[PackingGuest], pairs: int) -> _Footprints:
-    """Whole cores; but as many pairs of guests as must share a core, the smallest ones, only their size."""
+    """Whole cores; but only the size of as many pairs of guests as must share a core, the smallest ones."""
     width = max((domain.width for node in nodes for domain in node.domains), default=1)
     odd = [guest.id for guest in guests if guest.size % width]
     sharing = set(odd[max(0, len(odd) - 2 * pairs) :])
@@ -272,7 +270,7 @@ def _chosen(guests: list[PackingGuest], free: int, footprints: _Footprints) -> l
 
 
 def _repair(room: PackingRoom, guests: list[PackingGuest]) -> None:
-    """Without cores of their own, or after another guest has moved away."""
+    """Without own cores, or after another guest has moved away."""
     for guest in guests:
         if guest.id in room.layout:
             continue

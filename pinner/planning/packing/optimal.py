@@ -1,6 +1,6 @@
 """The best packings that the solver finds within a budget, with their proof: by the pattern model, or on whole nodes.
 
-The program of whole nodes is solved quickly: it has no L3 domains. A guest may span these. So no layout has fewer
+The program of whole nodes is solved quickly: it has no L3 domains, so a guest may span them. No layout has fewer
 unplaced guests or a lower sum of ranks; shared cores are a bound.
 """
 
@@ -15,9 +15,9 @@ from pinner.planning.packing.program import MISSING, Minimise, Program, ProgramR
 from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Score
 
 BUDGET = 1000
-"""In nodes of the solver's search tree, for each term."""
+"""Nodes of the solver's search tree, for each term."""
 MOST_QUICK_CELLS = 50_000
-"""Columns times rows: the nodes of the search tree do not bound the work at each of them."""
+"""Columns times rows: nodes of the search tree do not bound the work at each."""
 TOO_LARGE = f"an L3 domain can be filled in more than {MOST_PATTERNS} ways: too many for the solver"
 NOT_QUICK = "the solver would take seconds for these guests and nodes: strategy 'optimal' asks it"
 
@@ -31,7 +31,7 @@ def improved(
     solve: Minimise | None,
     quickly: bool = False,
 ) -> Packing:
-    """The packing of the model, or ``start`` where that is as good; its note says why it is not proven.
+    """The model's packing, or ``start`` where that is as good; its note says why it is not proven.
 
     Nodes that are alike are one pool first, which is quick. Where a guest would then span nodes, each node is a pool,
     unless it shall go ``quickly``: then a large model is not solved either. ``solve`` None: there is no solver.
@@ -81,12 +81,12 @@ def _has_memory(nodes: Sequence[PackingNode], guests: list[PackingGuest], layout
 
 _NO_LIMIT = float("-inf")
 _Class = tuple[PackingGuest, ...]
-"""Guests of the same size, ranks and memory."""
+"""Guests of one size, ranks and memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """On the node at this position; None: on no node."""
+    """On the node at this position; None: none."""
 
     guests: _Class
     node: int | None

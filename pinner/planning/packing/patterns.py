@@ -1,11 +1,9 @@
 """The pattern model of a packing: an integer program whose size does not grow with the number of guests.
 
-Alike guests are one class. A pool is a node, or all nodes together where they are alike; then the model is a
+Alike guests are one class. A pool is a node, or all nodes together where they are alike, which makes the model a
 relaxation. Each domain of a pool gets a fill pattern: numbers of CPUs that add up to its free CPUs, each a slot for one
 piece of a guest. A split makes two pieces of one, which is one more domain for a guest. A shrunk slot leaves one CPU
 idle.
-
-``realised`` has the layout that a solution stands for.
 
 The idea is Gilmore and Gomory's for cutting stock (A Linear Programming Approach to the Cutting-Stock Problem, 1961).
 """
@@ -34,15 +32,11 @@ class GuestClass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """Guests without a place."""
-
     guests: GuestClass
 
 
 @dataclass(frozen=True, slots=True)
 class InPool:
-    """Guests of a class in a pool."""
-
     pool: int
     guests: GuestClass
 
@@ -82,11 +76,11 @@ class Model(Program):
     members: dict[GuestClass, tuple[str, ...]]
     """By id."""
     pools: tuple[tuple[int, ...], ...]
-    """The positions of the nodes of each pool."""
+    """Positions of each pool's nodes."""
 
 
 def are_alike(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> bool:
-    """Every node is as good for every guest. Memory may still limit them."""
+    """Memory may still limit them."""
     return all(
         len(guest.ranks) >= len(nodes) and len({guest.ranks.get(node.id) for node in nodes}) == 1 for guest in guests
     )
@@ -131,7 +125,7 @@ def _fillings(shape: Shape) -> Iterator[tuple[int, ...]]:
 
 
 def _too_many(shape: Shape) -> bool:
-    """The numbers of partitions by Euler's product."""
+    """Counts partitions by Euler's product."""
     ways = [1] + [0] * shape.free
     for part in range(1, shape.free + 1):
         for total in range(part, shape.free + 1):

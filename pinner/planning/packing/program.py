@@ -1,7 +1,7 @@
 """An integer program, and its solution term by term by HiGHS, if that is installed (the extra ``pinner[optimal]``).
 
-The budget is work, not time: nodes of the search tree, on one thread, with a fixed seed. So the same program has the
-same answer on every machine with the same version of HiGHS.
+The budget is work, not time: nodes of the search tree, on one thread, with a fixed seed. So a program has the same
+answer on every machine with the same version of HiGHS.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from pinner.planning.packing.values import Score
 @dataclass(frozen=True)
 class ProgramRow:
     entries: tuple[tuple[int, float], ...]
-    """Positions of columns, each with its factor."""
+    """Columns' positions, each with its factor."""
     lower: float
     upper: float
 
@@ -25,14 +25,14 @@ class Program:
 
     rows: tuple[ProgramRow, ...]
     costs: tuple[tuple[float, ...], ...]
-    """The terms of the score in its order, as a factor for every column; the last ones may be missing."""
+    """The score's terms in order, each a factor for every column; the last ones may be missing."""
     fixed: Score
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
     values: tuple[int, ...]
-    """Empty where no solution was found within the budget."""
+    """Empty: none was found within the budget."""
     value: int
     bound: int
 
@@ -82,7 +82,7 @@ def solved(program: Program, known: Score, bound: Score, work: Work) -> Solved:
 MISSING = "it was not tried: the solver is not installed: pip install 'pinner[optimal]'"
 _ROUNDING = 1e-6
 _OPTIONS = (("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_rel_gap", 0.0), ("mip_abs_gap", 1 - 1e-4))
-"""Every value is a whole number: a gap below 1 proves the value."""
+"""Every value is whole: a gap below 1 proves it."""
 
 
 def installed() -> Minimise | None:

@@ -14,26 +14,25 @@ from pinner.model.machine.topology import NodeId
 
 class Core(NamedTuple):
     free: int
-    """The free CPUs as bits."""
+    """As bits."""
     begun: bool = False
-    """A guest that stays has others of this core."""
+    """A guest that stays has others of it."""
 
 
 @dataclass(frozen=True)
 class PackingDomain:
-    """Of a level-3 cache; without caches, of a node."""
+    """A level-3 cache's; without caches, a node's."""
 
     cores: tuple[Core, ...]
     free: int = field(init=False, repr=False, compare=False)
-    """How many CPUs are free."""
     width: int = field(init=False, repr=False, compare=False)
-    """The most that are free in a core that no guest has begun."""
+    """Most free CPUs of a core that no guest has begun."""
     whole: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Cores of which every CPU is free, as bits."""
+    """Wholly free cores, as bits."""
     loose: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Of each narrower core, as bits."""
+    """Of narrower cores, as bits."""
     begun: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Where a guest that stays has others, as bits."""
+    """Of cores where a guest that stays has others, as bits."""
 
     def __post_init__(self) -> None:
         begun = tuple([core.free for core in self.cores if core.begun and core.free])
@@ -60,14 +59,12 @@ class PackingDomain:
 
     @cached_property
     def shape(self) -> "Shape":
-        """Domains of the same shape are as good as each other."""
+        """Domains of one shape are equally good."""
         loose, begun = (sum(map(int.bit_count, cores)) for cores in (self.loose, self.begun))
         return Shape(len(self.whole), loose, begun, self.width)
 
 
 class Shape(NamedTuple):
-    """A domain in numbers."""
-
     whole: int
     """Cores."""
     loose: int
@@ -81,7 +78,7 @@ class Shape(NamedTuple):
         return self.whole * self.width + self.loose + self.begun
 
     def shared(self, pieces: Sequence[int]) -> int:
-        """The fewest shared cores where these numbers of CPUs go to one guest each."""
+        """Fewest shared cores where these numbers of CPUs go to one guest each."""
         full = sum(piece // self.width for piece in pieces)
         rests = sum(1 for piece in pieces if piece % self.width)
         alone = min(rests, self.loose)
@@ -94,7 +91,7 @@ class PackingNode:
     id: NodeId
     domains: tuple[PackingDomain, ...]
     memory: int | None = None
-    """KiB; None: not known, and no limit."""
+    """KiB; None: not known, no limit."""
 
     def __hash__(self) -> int:
         return self._hash
@@ -115,7 +112,7 @@ class PackingNode:
 
     @cached_property
     def homes(self) -> Mapping[int, tuple[int, int]]:
-        """The positions of a free CPU's domain and core."""
+        """Free CPU to its domain's and its core's position."""
         return {
             cpu: (position, number)
             for position, domain in enumerate(self.domains)
@@ -125,7 +122,7 @@ class PackingNode:
 
     @cached_property
     def begun(self) -> frozenset[tuple[int, int]]:
-        """Of the cores where a guest that stays has CPUs."""
+        """The same of the cores where a guest that stays has CPUs."""
         return frozenset(
             (position, number)
             for position, domain in enumerate(self.domains)
@@ -140,7 +137,7 @@ class PackingGuest:
     size: int
     """In CPUs."""
     ranks: Mapping[NodeId, int]
-    """The nodes that it may have; rank 0 is the best."""
+    """By node that it may have; 0 is the best."""
     memory: int = 0
     """KiB."""
 
@@ -154,36 +151,34 @@ class PackingGuest:
 
 
 class Piece(NamedTuple):
-    """The CPUs of a guest in one domain."""
+    """A guest's CPUs in one domain."""
 
     node: int
-    """The position of the node."""
+    """Its position."""
     domain: int
-    """The position of the domain on the node."""
+    """Its position on the node."""
     cpus: int
-    """How many."""
 
 
 Layout = Mapping[str, tuple[Piece, ...]]
-"""The pieces of each placed guest by its id."""
+"""By the id of a placed guest."""
 
 
 class Score(NamedTuple):
-    """Lower is better, and the earlier number counts first."""
+    """Lower is better; the earlier number counts first."""
 
     unplaced: int
     """Guests."""
     rank: int
-    """The sum of the ranks of the guests' nodes."""
+    """Sum over the guests' nodes."""
     shared: int
-    """Cores on which several guests have CPUs."""
+    """Cores with CPUs of several guests."""
     extra_l3: int
     """Domains that guests span beyond the fewest."""
 
 
 def needed_domains(nodes: Sequence[PackingNode], size: int, possible: Container[NodeId]) -> int:
-    """The fewest domains that hold a guest of this size, as the host is before the packing; 0 where no possible node
-    can."""
+    """Fewest domains that hold a guest of this size before the packing; 0 where no possible node can."""
     fewest = 0
     for node in nodes:
         if node.id in possible and (count := bisect_left(node.reach, size)) < len(node.reach):

@@ -13,7 +13,7 @@ from pinner.planning.placement import OTHERS
 
 
 def with_backoff(found: tuple[Drift, ...], backoffs: Backoffs, now: datetime) -> tuple[Drift, ...]:
-    """While a guest or process is not tried again after a failure, that failure is the cause of its drifts."""
+    """While a guest or process is not tried again after a failure, that is the cause of its drifts."""
     return tuple(_with_backoff(drift, backoffs, now) for drift in found)
 
 
@@ -35,7 +35,7 @@ def after_failures(errors: Mapping[Group, str], backoffs: Backoffs, now: datetim
 
 
 def forget(backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
-    """Those that are not over. After a step of the clock backwards, a backoff that began later than now counts as begun
+    """Those that are not over. After a step of the clock backwards, one that began later than now counts as begun
     now."""
     return {
         target: replace(backoff, last=min(backoff.last, now))
@@ -50,8 +50,8 @@ def restarts(plan: Plan, found: Iterable[Drift]) -> list[Drift]:
 
 
 def counted_as(drift: Drift) -> TargetKey | None:
-    """What starts anew has a new id: so all processes of one name are counted together, and all boots of a guest. None:
-    not counted."""
+    """What starts anew has a new id: so all processes of one name count together, and all boots of a guest. None: not
+    counted."""
     if drift.cause == "restarted":
         if drift.target.kind in INSIDE:
             return group_of(drift.target)

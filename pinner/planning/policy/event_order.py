@@ -1,7 +1,7 @@
 """Whether an event of a guest is late, and what the guest's hint is after it.
 
-Events arrive late, twice and in any order. Times are compared only between events of one publisher: clocks differ.
-Others are ordered by Nova's request id, by their age, and by what libvirt says now.
+Events arrive late, twice and in any order. Only times of one publisher are compared: clocks differ. Other events are
+ordered by Nova's request id, by their age, and by what libvirt says now.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from pinner.model.snapshot import Snapshot
 MAX_AHEAD = timedelta(minutes=1)
 """How far a publisher's clock may be ahead of the server's."""
 MAX_AGE = timedelta(days=1)
-"""The publisher's clock is wrong, or the listener did not run."""
+"""Beyond it the publisher's clock is wrong, or the listener did not run."""
 MAX_LEAVING_AGE = timedelta(seconds=30)
 """Nova begins a migration seconds after it reported it. A later release is too late, and would take the guest from its
 CPUs for nothing."""
@@ -28,7 +28,7 @@ def hint_after(
 ) -> tuple[GuestHint | None, str]:
     """The hint after an event (None: none is kept), and why the event is ignored (empty: it is not).
 
-    ``is_here``: libvirt has the guest now. ``migration`` is how long a guest counts as leaving.
+    ``is_here``: libvirt has the guest now. ``migration``: how long a guest counts as leaving.
     """
     order = hint.order if hint else EventOrder()
     if why := _impossible(event, now):
@@ -102,15 +102,15 @@ def _span(span: timedelta) -> str:
 
 
 def with_guest_hints(snapshot: Snapshot, hints: Mapping[str, GuestHint], now: datetime) -> Snapshot:
-    """With the Nova identity and the leaving of ``hints``, by guest UUID."""
+    """``hints`` by guest UUID."""
     if not hints:
         return snapshot
     return replace(snapshot, guests=tuple(_with(guest, hints.get(guest.uuid), now) for guest in snapshot.guests))
 
 
 def merged(better: NovaIdentity | None, other: NovaIdentity | None) -> NovaIdentity | None:
-    """The better source; ``other`` fills the fields that it lacks, but no extra specs of another flavor, nor where the
-    flavor has none."""
+    """``other`` fills the fields that ``better`` lacks, but no extra specs of another flavor, nor where the flavor has
+    none."""
     if better is None or other is None:
         return better or other
     fills = not better.specs_known and other.specs_known and better.is_same_flavor(other)

@@ -1,8 +1,8 @@
-"""A plan that restores one guest's affinities from before pinner placed it: a migration must not carry a placement to
+"""A plan that restores a guest's affinities from before pinner placed it: a migration must not carry a placement to
 another host.
 
-A thread that started after a placement, such as a plugged-in vCPU, may have inherited a mask of pinner's. It has the
-prior mask of its source; see pinner.apply.undo.
+A thread that started after a placement, such as a plugged-in vCPU, may have inherited a mask of pinner's. It has its
+source's prior mask; see pinner.apply.undo.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from pinner.planning.request.processes import allocatable_cpus
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The prior mask of each thread, and the last CPUs of each target."""
+    """Each thread's prior mask, and each target's last CPUs."""
 
     first: dict[ThreadKey, CpuSet] = field(default_factory=dict)
     last: dict[TargetKey, CpuSet] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Placed:
 class _Part:
     owner: str
     since: Lineage | None
-    """The facts at the first change."""
+    """Facts at the first change."""
     given: set[CpuSet] = field(default_factory=set)
     masks: dict[ThreadKey, CpuSet] = field(default_factory=dict)
     """From before pinner first touched the threads."""
@@ -83,7 +83,7 @@ def _add(mask: ThreadMask, part: _Part, sources: tuple[_Part, ...]) -> None:
 
 
 def _sources(mask: ThreadMask, part: _Part, seen: Lineage | None, parts: Iterable[_Part]) -> Iterator[_Part]:
-    """From which a thread may have its mask; ``seen``: when the thread was found."""
+    """Parts from which a thread may have its mask; ``seen``: when the thread was found."""
     for other in parts:
         if other is part or other.owner != part.owner or mask.cpus not in other.given:
             continue
@@ -98,7 +98,7 @@ def _most_common(masks: Iterable[CpuSet]) -> CpuSet:
 def release(
     snapshot: Snapshot, snapshot_id: str, guest: str, done: Iterable[Entry], within: CpuSet, reason: str
 ) -> Plan:
-    """``done``: the changes of the guest (by UUID) that were not undone, oldest first. ``within``: the CPUs of its
+    """``done``: changes of the guest (by UUID) that were not undone, oldest first. ``within``: the CPUs of its
     destination, empty where unknown; only those can be restored, unless all of them belong to others here, such as
     Nova.
 
@@ -154,8 +154,8 @@ def _changes(
 
 
 def _restored(before: CpuSet, group: VcpuGroup, *, online: CpuSet, within: CpuSet, theirs: CpuSet) -> CpuSet:
-    """A bound to NUMA nodes counts more than the destination: Nova and libvirt write the pins of such a guest anew
-    there. Where only CPUs of others are left so, neither counts."""
+    """A bound to NUMA nodes counts more than the destination: Nova and libvirt write such a guest's pins anew there.
+    Where only CPUs of others are left so, neither counts."""
     for possible in (online & within, online):
         cpus = group.within(before & possible) or group.within(possible)
         if cpus and not cpus <= theirs:
@@ -164,5 +164,5 @@ def _restored(before: CpuSet, group: VcpuGroup, *, online: CpuSet, within: CpuSe
 
 
 def prior(threads: Iterable[Thread], first: Mapping[ThreadKey, CpuSet]) -> CpuSet:
-    """The CPUs that any of the threads had first; empty where none is older than the placement."""
+    """CPUs that any of the threads had first; empty where none is older than the placement."""
     return union(first.get(thread.key, CpuSet()) for thread in threads)

@@ -35,7 +35,6 @@ class RepackWatch:
         return replace(self, above_since=(self.above_since or now) if pressure >= rule.mark else None)
 
     def is_due(self, rule: RepackRule, now: datetime) -> bool:
-        """Whether it is time for a dry run."""
         waited = self.above_since is not None and now - self.above_since >= rule.after
         return waited and (self.paused_until is None or now >= self.paused_until)
 

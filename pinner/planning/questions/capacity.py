@@ -1,8 +1,6 @@
-"""How many more vCPUs each strategy can place on a host, and how many more guests of one shape.
-
-The planner places so many without a move and without overcommit, and not one more. For vCPUs memory does not count; for
-guests of a shape, plans are made.
-"""
+"""How many more vCPUs each strategy can place on a host, and how many more guests of one shape: the planner places so
+many without a move and without overcommit, and not one more. For vCPUs memory does not count; for guests of a shape,
+plans are made."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
@@ -41,12 +39,12 @@ _PLUG_IN = "this strategy is a plug-in, which does not tell its room"
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A host after the plan for the guests that run now."""
+    """A host after the plan for its running guests."""
 
     context: Context
     plan: Plan
     masks: Mapping[CpuSet, int]
-    """How many vCPUs have each affinity."""
+    """Affinity to its number of vCPUs."""
 
 
 def capacity(
@@ -56,9 +54,9 @@ def capacity(
     mode: Mode | None = None,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> Capacity:
-    """The room of a host, from the recorded placement of ``request``, without the numbers by guest size
-    (``with_sizes``). ``strategies`` are those that flavors may ask for (None: the installed ones). Where nothing can be
-    placed, each strategy says why. Raises NotFound for an unknown strategy of the request."""
+    """From the recorded placement of ``request``, without the numbers by guest size (``with_sizes``). ``strategies``
+    are those that flavors may ask for (None: the installed ones). Where nothing can be placed, each strategy says why.
+    Raises NotFound for an unknown strategy of the request."""
     known = installed() if strategies is None else strategies
     require_known(request.strategy, known)
     return Capacity(snapshot.host, snapshot.taken_at, mode, request.strategy, _all(snapshot, request, placement, known))
@@ -150,8 +148,8 @@ def shape_rooms(
     placement: Placement | None = None,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> tuple[ShapeRoom, ...]:
-    """The room by strategy, from the recorded placement of ``request``. The new guests have just started: none of their
-    memory is resident. Raises NotFound for an unknown strategy of the request."""
+    """From the recorded placement of ``request``. The new guests have just started: none of their memory is resident.
+    Raises NotFound for an unknown strategy of the request."""
     known = installed() if strategies is None else strategies
     require_known(request.strategy, known)
     try:
@@ -226,7 +224,7 @@ def _moved(before: _Planned, after: _Planned) -> str:
 
 
 def _crowded(before: _Planned, after: _Planned) -> str:
-    """More vCPUs than before have no CPU of their own, if each spreads evenly."""
+    """Whether more vCPUs than before have no CPU of their own, if each spreads evenly."""
     more = _without_own_cpu(after) - _without_own_cpu(before)
     return f"{more:.2f} vCPUs more would share CPUs with others" if more > _ROUNDING else ""
 
@@ -242,7 +240,6 @@ def _without_own_cpu(planned: _Planned) -> float:
 
 
 def _without_memory(host: Snapshot, new: NewGuests) -> str:
-    """The guests may have more memory together than the host has."""
     if not new.shape.memory_kib:
         return ""
     balance = MemoryBalance.of(host.topology, host.guests)

@@ -28,7 +28,7 @@ _SERVICES: Mapping[str, str] = {
     "numad": "it moves guests' threads and memory",
     "tuned": "its profiles may set the affinity of the same threads",
 }
-"""Move the threads that pinner places; by their processes' names, with their effect."""
+"""Processes that move the threads that pinner places, with their effect."""
 
 
 def report(snapshot: Snapshot, listening: Listening) -> NovaReport:
@@ -182,7 +182,7 @@ def _sending(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
 
 
 def _queues(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
-    """Two declarations of the same exchange and queues must agree."""
+    """Two declarations of one exchange, or queue, must agree."""
     if conf is None or conf.error or conf.is_missing:
         return
     option = "rabbit_quorum_queue" if conf.is_quorum or listening.is_quorum else "amqp_durable_queues"
@@ -249,7 +249,7 @@ def _malformed(conf: NovaConf | None) -> list[tuple[str, Invalid]]:
 
 
 def _nova_sets(conf: NovaConf | None) -> NovaSets:
-    """As they are written, also where Nova refuses them together."""
+    """As written, also where Nova refuses them together."""
     found: dict[str, CpuSet] = {}
     for option, value in _options(conf):
         with suppress(Invalid):

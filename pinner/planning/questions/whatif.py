@@ -39,9 +39,9 @@ def what_if(
     scenario: Scenario,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> WhatIf:
-    """Both plans. Raises NotFound for an unknown strategy, guest or node; Invalid for CPUs or a parameter that the host
-    as it is cannot have; NoFit where it has no CPU for vCPUs. Where the scenario's host cannot have a plan, the answer
-    says why."""
+    """Raises NotFound for an unknown strategy, guest or node; Invalid for CPUs or a parameter that the host as it is
+    cannot have; NoFit where it has no CPU for vCPUs. Where the scenario's host cannot have a plan, the answer says
+    why."""
     known = installed() if strategies is None else strategies
     then = scenario.request or request
     for asked in (request, then):
@@ -61,7 +61,7 @@ def what_if(
 
 
 def moved_guests(before: Plan, after: Plan) -> tuple[Target, ...]:
-    """The guests whose vCPUs both plans place, on different CPUs."""
+    """Guests whose vCPUs both plans place, on different CPUs."""
     one, other = vcpus_by_guest(before.wanted), vcpus_by_guest(after.wanted)
     names = {want.target.owner: want.target.name for want in before.wanted}
     return tuple(
@@ -94,7 +94,7 @@ def planned(plan: Plan) -> dict[str, float]:
 
 
 def of_masks(snapshot: Snapshot, request: Request, masks: Mapping[int, CpuSet], unplaced: float) -> dict[str, float]:
-    """The terms with these affinities by thread id; other threads stay."""
+    """``masks`` by thread id; other threads stay."""
     return {UNPLACED: unplaced, **ObjectiveMeasure.of(snapshot, request.busy_threshold).values(masks)}
 
 
@@ -106,15 +106,14 @@ def difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict[
 
 
 _UUID = "ffffffff-ffff-4fff-bfff-{:012x}"
-"""The last of all, so that present guests of the same size are placed before new ones."""
+"""Last of all, so that present guests of the same size are placed before new ones."""
 _FIRST_TID = 1 << 22
 """The kernel gives no thread an id from here on (PID_MAX_LIMIT)."""
 
 
 def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
-    """The snapshot with the scenario's differences. Raises NotFound for a guest or node that the host does not have;
-    Invalid for CPUs that are not online, and for more than MAX_NEW_GUESTS guests or MAX_NEW_VCPUS vCPUs; NoFit where no
-    CPU is left."""
+    """Raises NotFound for a guest or node that the host does not have; Invalid for CPUs that are not online, and for
+    more than MAX_NEW_GUESTS guests or MAX_NEW_VCPUS vCPUs; NoFit where no CPU is left."""
     if (count := sum(each.count for each in scenario.add)) > MAX_NEW_GUESTS:
         raise Invalid("add", count, f"at most {MAX_NEW_GUESTS} guests together")
     if (vcpus := sum(each.count * each.shape.vcpus for each in scenario.add)) > MAX_NEW_VCPUS:
@@ -275,7 +274,7 @@ class _Question:
         yield from dict.fromkeys((*wanted, *left, *outside))
 
     def elsewhere(self, cpus: CpuSet) -> Iterator[Alternative]:
-        """Where the guest is not, or not alone, if it now uses these CPUs."""
+        """Places where the guest is not, or not alone, if it now uses these CPUs."""
         topology = self.context.snapshot.topology
         places: list[tuple[AlternativeKind, int | None, CpuSet]] = [
             *(("node", node, here) for node, here in self.context.allocatable.nodes.items() if len(topology.nodes) > 1),

@@ -1,5 +1,5 @@
-"""The input of a strategy: a snapshot, in a fixed order and read for one request. A plan does not depend on the order
-in which libvirt and the kernel list things."""
+"""A strategy's input: a snapshot, read for one request, in a fixed order: a plan does not depend on that of libvirt and
+the kernel."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -44,7 +44,7 @@ from pinner.planning.request.processes import (
 )
 
 DEFERRED = "deferred: it is not plugged in, so its pin could not be verified; a plan made after the hotplug places it"
-"""libvirt would store the pin of an unplugged vCPU, but there is no thread to verify it."""
+"""libvirt would store an unplugged vCPU's pin, but no thread would verify it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +80,22 @@ class _Scope:
 
 @dataclass(frozen=True)
 class Context:
-    """A host, divided into what a request places and what not. Without slots: it keeps facts that are asked for many
-    times."""
+    """A host, divided into what a request places and what not. It has no slots, so that it can keep facts."""
 
     snapshot: Snapshot
     request: Request
     allocatable: AllocatableCpus
     guests: tuple[Guest, ...]
-    """Sorted by vCPUs, descending, so that small ones fill the gaps; then by UUID."""
+    """By vCPUs, descending, so that small ones fill the gaps; then by UUID."""
     others: tuple[Guest, ...]
     """Not requested, excluded, or pinned by Nova or an operator."""
     nova_pinned: tuple[Guest, ...]
     """Of ``others``: the plan places their other threads."""
     moving: tuple[Moving, ...]
     threads: Mapping[Target, tuple[Thread, ...]]
-    """What the plan may place, with the threads that may move."""
+    """What the plan may place, with its movable threads."""
     settings: Mapping[Target, State]
-    """Every target that has a state."""
+    """Every target with a state."""
     skipped: tuple[LeftOut, ...]
     placement: Placement | None
     places: Mapping[TargetKey, CpuSet]
@@ -114,8 +113,8 @@ class Context:
     def of(
         cls, snapshot: Snapshot, request: Request, placement: Placement | None = None, *, lenient: bool = False
     ) -> "Context":
-        """Read a snapshot. Unless ``lenient``, raises NotFound for a guest or process that the host does not have, and
-        Invalid for a guest that does not run, and for a threshold that no process can exceed."""
+        """Unless ``lenient``, raises NotFound for a guest or process that the host does not have, and Invalid for a
+        guest that does not run, and for a threshold that no process can exceed."""
         if not lenient:
             require_running_guests(snapshot, request)
             require_asked(snapshot, request)
@@ -150,18 +149,16 @@ class Context:
         return restricted_since(self.snapshot, self.request, _in_use(self.placement))
 
     def resolve(self, *, isolating: bool = False) -> Resolved:
-        """See roles.resolve."""
         return resolve(self.allocatable, self.request, isolating=isolating, recorded=self.roles, joined=self.joined)
 
     def groups(self, guest: Guest) -> tuple[VcpuGroup, ...]:
-        """Of the plugged-in vCPUs, by the CPUs to which they are bound."""
+        """Of plugged-in vCPUs, by the CPUs to which they are bound."""
         if (found := self._groups.get(guest.uuid)) is None:
             found = self._groups[guest.uuid] = self._groups_of(guest)
         return found
 
     @cached_property
     def irqs(self) -> Mapping[TargetKey, DeviceIrq]:
-        """Empty where they are not known."""
         found = self.snapshot.irqs or DeviceIrqs()
         return {irq.target.key: irq for irq in found.irqs}
 
@@ -190,7 +187,7 @@ class Context:
         return tuple(replace(group, vcpus=vcpus) for group, vcpus in present if vcpus) or (VcpuGroup(()),)
 
     def near(self, guest: Guest, cpus: CpuSet) -> CpuSet:
-        """The part of ``cpus`` for QEMU's own threads."""
+        """The part for QEMU's own threads."""
         bound = self.bounds.get(guest.uuid)
         return cpus if bound is None or bound.nodes is None else cpus & bound.nodes
 
@@ -221,7 +218,6 @@ class Context:
 def target_threads(
     snapshot: Snapshot, request: Request, placement: Placement | None
 ) -> Mapping[Target, tuple[Thread, ...]]:
-    """``Context.threads`` alone."""
     if placement is not None:
         snapshot = without_own_masks(snapshot, placement)
     return _Scope.of(snapshot, request, placement).threads()
@@ -310,7 +306,7 @@ _ID, _TID = attrgetter("id"), attrgetter("tid")
 
 
 def in_order(snapshot: Snapshot) -> Snapshot:
-    """Sorted by UUIDs and ids. What is in order already stays the same object, because it keeps derived tables."""
+    """By UUIDs and ids. What is in order stays the same object, because it keeps derived tables."""
     return replace(
         snapshot,
         topology=_topology_in_order(snapshot.topology),

@@ -1,5 +1,5 @@
-"""Hosts whose cores differ in speed (P and E cores, big and LITTLE): no guest gets cores of several classes
-silently."""
+"""Hosts whose cores differ in speed (P and E cores, big and LITTLE): no guest silently gets cores of several
+classes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,9 +18,9 @@ _NAMED = 3
 class _Class:
     cpus: CpuSet
     left: int
-    """On all nodes together; below 0 where vCPUs share CPUs."""
+    """On all nodes; below 0 where vCPUs share CPUs."""
     largest: int
-    """On the node with the most of them, without any guest."""
+    """On the node with most of them, without any guest."""
 
     def can_have(self, context: Context, guest: Guest) -> bool:
         """While no other guest uses it."""
@@ -31,10 +31,10 @@ class _Class:
 def kept_apart(
     context: Context, pool: CpuSet, room: Callable[[CpuSet], Mapping[int | None, int]], *, crowd: bool
 ) -> Context:
-    """Each guest is bound to the cores of one class, as far as a class has room for it.
+    """Binds each guest to the cores of one class, as far as a class has room for it.
 
     A guest keeps the class of its CPUs. Each other one gets the fastest class with room, or where some guest then has
-    none, the class that it fills best. ``room``: vCPUs that each node has room for. With ``crowd`` vCPUs may share
+    none, the class that it fills best. ``room``: vCPUs for which each node has room. With ``crowd`` vCPUs may share
     CPUs: a guest without room gets the class with the most room; else it may use all cores.
     """
     if len(sets := context.snapshot.topology.core_classes) < 2:

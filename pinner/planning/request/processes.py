@@ -1,5 +1,5 @@
-"""The processes of a host: which move, which stay, to which CPUs owners have restricted some of them, and which of them
-are the recorded ones."""
+"""Which processes move, which stay, to which CPUs owners have restricted some, and which of them are the recorded
+ones."""
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -42,9 +42,9 @@ def allocatable_cpus(
     hosts_own: CpuSet = CpuSet(),
     only_firm: bool = False,
 ) -> AllocatableCpus:
-    """The CPUs that pinner may allocate. Those that a recorded placement has ``in_use`` stay so: otherwise each use of
-    taskset would move guests; and its sets for housekeeping and emulators, ``hosts_own``, even where a guest of others
-    is pinned to one of their CPUs. With ``only_firm``, affinities that depend on load keep no CPU.
+    """CPUs that a recorded placement has ``in_use`` stay allocatable: otherwise each use of taskset would move guests.
+    So do its sets for housekeeping and emulators, ``hosts_own``, even where a guest of others is pinned to one of their
+    CPUs. With ``only_firm``, affinities that depend on load keep no CPU.
 
     A mask does not count if it equals a housekeeping set that a plan without that mask can have: an administrator set
     it, for instance with a plan's shell commands. Its lowest CPU is the lowest free one without it, and no other
@@ -99,8 +99,7 @@ def _demand(snapshot: Snapshot, request: Request) -> Demand:
 def moving(
     snapshot: Snapshot, request: Request, managed_processes: Container[tuple[int, int]] = ()
 ) -> Iterator[Moving]:
-    """The processes to move. None is real-time: on CPUs that processes share, a real-time thread stops all the
-    others."""
+    """None is real-time: on shared CPUs, a real-time thread stops all the others."""
     for process in () if request.fix else snapshot.processes:
         asked, busy = is_asked(process, request), process.load > request.busy_threshold
         placed = moves_processes(request) and (busy or (process.pid, process.started) in managed_processes)
@@ -131,7 +130,7 @@ def require_asked(snapshot: Snapshot, request: Request) -> None:
 
 
 def require_threshold(snapshot: Snapshot, request: Request) -> None:
-    """Raises Invalid where no process of the host can exceed it."""
+    """Raises Invalid where no process can exceed it."""
     cpus = len(snapshot.topology.cpus)
     if request.busy_threshold > 100 * cpus:
         expected = f"a number of per cent of one CPU from 0 to {100 * cpus}: the host has {cpus} CPUs"
@@ -139,8 +138,8 @@ def require_threshold(snapshot: Snapshot, request: Request) -> None:
 
 
 def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
-    """The busy or requested processes that do not move, without guests' threads, and without those that a request for
-    some guests does not ask for."""
+    """Busy or requested processes that do not move, without guests' threads, and without those that a request for some
+    guests does not ask for."""
     per_cpu = []
     for process in () if request.fix else snapshot.processes:
         asked = is_asked(process, request)
@@ -169,7 +168,7 @@ def process_target(process: Process) -> Target:
 
 
 def _busiest(per_cpu: list[Process]) -> LeftOut:
-    """One entry for all: a host can have hundreds, and none can be moved."""
+    """One entry for all: a host can have hundreds, and none can move."""
     busiest = max(per_cpu, key=lambda process: process.load)
     why = f"{busiest.load:.1f} % of one CPU; a per-CPU kernel thread cannot leave its CPU"
     if len(per_cpu) > 1:
@@ -216,7 +215,7 @@ Identity = tuple[str, str, str]
 
 
 def without_own_masks(snapshot: Snapshot, placement: Placement) -> Snapshot:
-    """Threads that pinner placed do not count as restricted by their owners."""
+    """Threads that pinner placed are not restricted by their owners."""
     placements = {
         placed.target.key: frozenset(placed.threads) for placed in placement.placed if placed.target.kind == "process"
     }
@@ -257,7 +256,7 @@ def managed_processes(snapshot: Snapshot, placement: Placement) -> frozenset[tup
 
 
 def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) -> Snapshot:
-    """Without what does not affect the plan: small enough to store for every plan of a policy. The youngest process
+    """Without what does not affect the plan, so small that every plan of a policy can store it. The youngest process
     stays: its start time dates the snapshot."""
     managed = managed_processes(snapshot, placement) if placement else frozenset()
     youngest = max(snapshot.processes, key=lambda process: process.started, default=None)

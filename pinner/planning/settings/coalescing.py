@@ -1,5 +1,5 @@
-"""Interrupt coalescing of cards: some time for cards with many packets that take none. For few packets none is the
-shortest delay."""
+"""Interrupt coalescing: some time for cards with many packets that take none. For few packets none is the shortest
+delay."""
 
 from collections.abc import Iterator
 from shlex import quote

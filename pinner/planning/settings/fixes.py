@@ -10,7 +10,7 @@ from pinner.planning.request.context import Context
 
 
 def with_requested(plan: Plan, context: Context) -> Plan:
-    """With the settings for which the request asks. Raises Invalid."""
+    """Adds the settings for which the request asks. Raises Invalid."""
     if not plan.request.remedies and not plan.request.fix:
         return plan
     # Imported here, because few requests ask for one of them.
@@ -20,7 +20,7 @@ def with_requested(plan: Plan, context: Context) -> Plan:
 
 
 def curing(context: Context, snapshot_id: str, name: str, blocked: str) -> Plan:
-    """The plan that cures the findings of the request's ``fix``. Raises Invalid."""
+    """A plan that cures the findings of the request's ``fix``. Raises Invalid."""
     snapshot = context.snapshot
     plan = Plan(
         id=name,
@@ -44,7 +44,7 @@ def with_roles_now(plan: Plan, context: Context) -> Plan:
 
 
 def _roles_now(context: Context) -> Roles:
-    """As placed guests use the CPUs now. All others are for the host."""
+    """As placed guests use the CPUs now; the others are the host's."""
     snapshot, allocatable = context.snapshot, context.allocatable
     vcpus = vcpu_cpus(snapshot)
     emulators = emulator_cpus(snapshot) - vcpus

@@ -1,7 +1,5 @@
-"""Frequency governors: performance for the CPUs of vCPUs.
-
-A governor that does not lower the frequency stays, and so does that of a CPU whose power Nova manages.
-"""
+"""Frequency governors: performance for the CPUs of vCPUs. One that does not lower the frequency stays, and so does that
+of a CPU whose power Nova manages."""
 
 from collections.abc import Iterator
 from shlex import quote
@@ -17,7 +15,7 @@ from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 
 _OF_TUNABLES = ("conservative", "ondemand")
-"""The governors whose tunables the kernel forgets with the governor."""
+"""Governors with whose end the kernel forgets their tunables."""
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
@@ -48,7 +46,7 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 
 def _after(plan: Plan, context: Context) -> CpuSet:
-    """The CPUs of vCPUs once the plan is made, and those that the host leaves to guests."""
+    """CPUs of vCPUs once the plan is made, and those that the host leaves to guests."""
     placed = {want.target.key: want.cpus for want in plan.wanted if want.target.kind == "vcpu"}
     return union(placed.values()) | staying(context.snapshot, placed) | context.allocatable.reserved
 

@@ -1,7 +1,5 @@
-"""The banned CPUs of irqbalance: a plan adds the CPUs of guests, and takes none away.
-
-irqbalance forgets them when it ends; a policy sets them again.
-"""
+"""irqbalance's banned CPUs: a plan adds those of guests, and takes none away. irqbalance forgets them when it ends; a
+policy sets them again."""
 
 from collections.abc import Iterator
 

@@ -55,7 +55,7 @@ def immovable_reason(irq: DeviceIrq) -> str:
 
 
 def guest_cpus(context: Context, plan: Plan) -> CpuSet:
-    """And those of vCPUs that the plan does not move, whatever its roles say."""
+    """With those of vCPUs that the plan does not move, whatever its roles say."""
     return role_cpus(context, plan.roles) | staying(context.snapshot, {change.target.key for change in plan.changes})
 
 
@@ -67,7 +67,7 @@ def role_cpus(context: Context, roles: Roles) -> CpuSet:
 class _Places:
     topology: Topology
     nodes: Mapping[str, int | None]
-    """Of each device; None where the kernel reports none."""
+    """By device; None: the kernel reports none."""
     guests: CpuSet
     housekeeping: CpuSet
 
@@ -90,7 +90,7 @@ class _Places:
         return self._near(irq, self.housekeeping)
 
     def is_right(self, irq: DeviceIrq) -> bool:
-        """The kernel does not use offline CPUs of an affinity."""
+        """The kernel ignores an affinity's offline CPUs."""
         cpus, right = irq.cpus & self.topology.online, self.topology.online - self.guests
         here = self.nodes.get(irq.device)
         beside = CpuSet() if here is None else right & self.topology.cpus_by_node.get(here, CpuSet())

@@ -42,7 +42,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
 
 
 def _quoted(name: str) -> str:
-    """Always with quotes, because most of these names have backslashes."""
+    """Always, because most of these names have backslashes."""
     return "'" + name.replace("'", """'"'"'""") + "'"
 
 

@@ -21,12 +21,12 @@ class Additions:
 @dataclass(frozen=True, slots=True)
 class PlanRow:
     objection: Callable[[StateChange, Plan, Context], str]
-    """Why an agent does not make the change; empty where it does."""
+    """Why an agent does not make the change; else empty."""
     commands: Callable[[Target, State], Iterator[str]]
     """For a shell."""
     additions: Callable[[Plan, Context], Additions] | None = None
     """Where the snapshot has the kind; None: strategies plan it."""
     noun: str = ""
-    """The settings, for people."""
+    """What people call the settings."""
     expected: str = ""
-    """Where the snapshot does not have the kind."""
+    """Where the snapshot lacks the kind."""

@@ -1,4 +1,4 @@
-"""The sysctls of a fixed table (model/settings/sysctls.py). One that has its value already, or a better one, stays."""
+"""The sysctls of model/settings/sysctls.py. One with its value already, or a better one, stays."""
 
 from collections.abc import Iterator, Mapping
 from shlex import quote

@@ -1,4 +1,4 @@
-"""Every kind with a state: each has a module here, which model/kinds.py names."""
+"""Every kind with a state: model/kinds.py names the module that it has here."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -26,10 +26,10 @@ ROWS: Mapping[TargetKind, PlanRow] = {kind: _row(kind) for kind in WITH_STATE}
 
 
 def with_remedies(plan: Plan, context: Context) -> Plan:
-    """With what the request asks for. Raises Invalid where the snapshot lacks it.
+    """Raises Invalid where the snapshot lacks what the request asks for.
 
     These changes come first: interrupts leave the CPUs before guests get them. Those inside guests come last, because
-    nothing should wait for the answers of a guest.
+    nothing should wait for a guest's answers.
     """
     for label, row in reversed(tuple(ROWS.items())):
         kind = KINDS[label]

@@ -1,4 +1,4 @@
-"""The parts of an answer that strategies have in common."""
+"""Parts of an answer that strategies have in common."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

@@ -1,9 +1,9 @@
-"""Each vCPU on an isolated CPU of its own, all of a guest on one NUMA node: isolated by the boot's parameters, or live.
+"""Each vCPU on its own isolated CPU, all of a guest on one NUMA node: isolated by the boot's parameters, or live.
 
-The live form makes the unit of every guest an isolated cgroup v2 partition. The parent of a partition must be one too,
-and partitions share no CPU (admin-guide/cgroup-v2.rst). So the guests' slice becomes a partition. In it each guest's
-scope has one CPU more for QEMU's own threads, which cannot run outside: with one CPU, the kernel need not balance them.
-An automatic emulator set follows the number of guests, down to the minimum of cores of each node.
+The live form makes every guest's unit an isolated cgroup v2 partition. A partition's parent must be one, too, and
+partitions share no CPU (admin-guide/cgroup-v2.rst). So the guests' slice becomes a partition; in it each guest's scope
+has one CPU more for QEMU's own threads, which cannot run outside: with one CPU, the kernel need not balance them. An
+automatic emulator set follows the number of guests, down to the minimum of cores of each node.
 """
 
 from collections import Counter
@@ -37,8 +37,7 @@ class Isolated:
     pursues: ClassVar[tuple[str, ...]] = ("extra_nodes", "remote_memory", "remote_devices", "shared_cores", "extra_l3")
 
     def place(self, context: Context) -> Answer:
-        """Where this boot isolates no CPU, the answer says how to isolate CPUs. Raises Invalid, NoFit (see
-        roles.resolve)."""
+        """Where this boot isolates no CPU, the answer says how to. Raises Invalid, NoFit (see roles.resolve)."""
         # Imported here, because a plan of another strategy needs no packing.
 
         resolved = context.resolve(isolating=True)
@@ -166,7 +165,7 @@ def _place_live(context: Context, resolved: Resolved) -> Answer:
 
 
 def _slice(context: Context) -> str:
-    """One only: partitions of two slices cannot share CPUs."""
+    """Only one: partitions of two slices cannot share CPUs."""
     slices = Counter(guest.cgroups[0] for guest in context.guests if len(guest.cgroups) == _UNIT_DEPTH)
     found = min(slices, key=lambda each: (each.state.kind == "member", -slices[each], each.path), default=None)
     return found.path if found else ""
@@ -187,8 +186,8 @@ def _divided(context: Context, slice_: str) -> tuple[Context, list[LeftOut]]:
 
 
 def _without_rest(context: Context, scopes: Mapping[str, CpuSet], whole: CpuSet) -> list[LeftOut]:
-    """Where the partitions would take all CPUs of the slice: one without a partition, if there is one, and of these the
-    smallest."""
+    """Where the partitions would take all CPUs of the slice: one guest, without a partition if there is one, and of
+    these the smallest."""
     if not scopes or whole - union(scopes.values()):
         return []
     guests = [guest for guest in context.guests if guest.uuid in scopes]
@@ -228,8 +227,7 @@ def _partitions(context: Context, guests: list[Guest], scopes: Mapping[str, CpuS
 
 
 def allocated(context: Context, resolved: Resolved, roles: Roles) -> tuple[Roles, Allocation, dict[str, CpuSet]]:
-    """The sets by need, the CPUs of vCPUs, and that of QEMU's own threads by UUID. Guests for which no CPU is left have
-    none."""
+    """The sets by need, the vCPUs' CPUs, and that of QEMU's own threads by UUID, unless no CPU is left for a guest."""
     auto = context.request.emulator == AUTO
     if auto:
         roles = _as_pinned(context, roles)
@@ -272,7 +270,7 @@ def _own(context: Context, guest: Guest) -> CpuSet:
 
 
 def _spare(context: Context, roles: Roles) -> CpuSet:
-    """That no guest needs, the same number of each node as far as possible."""
+    """CPUs that no guest needs, the same number of each node as far as possible."""
     free = roles.emulator - roles.housekeeping
     needed = union(_own(context, guest) for guest in context.guests)
     count, found = len(free) - len(context.guests), CpuSet()
@@ -296,8 +294,8 @@ def _in_turn(context: Context, free: CpuSet) -> Iterator[CpuSet]:
 def _emulators(
     context: Context, resolved: Resolved, roles: Roles, allocation: Allocation, extra: CpuSet
 ) -> dict[str, CpuSet]:
-    """The recorded or the current CPU, if it is free, else one of the set on the guest's node, else any of the set,
-    else one of ``extra``, which are free CPUs for vCPUs. A bound guest gets only a CPU of its nodes."""
+    """The recorded or current CPU, if it is free, else one of the set on the guest's node, else any of the set, else
+    one of ``extra``, which are free CPUs for vCPUs. A bound guest gets only a CPU of its nodes."""
     free = roles.emulator - roles.housekeeping
     guests = [guest for guest in context.guests if guest.uuid in allocation.places]
     chosen: dict[str, CpuSet] = {}

@@ -34,7 +34,6 @@ class NumaLocal:
     pursues: ClassVar[tuple[str, ...]] = ("extra_nodes", "remote_memory", "remote_devices")
 
     def place(self, context: Context) -> Answer:
-        """Raises Invalid, NoFit (see roles.resolve)."""
         resolved = context.resolve()
         roles = resolved.roles
         context, left_out = divided(context, roles)
@@ -144,7 +143,7 @@ def _nodes_of(
 
 
 def _bound_vcpus(context: Context, pool: CpuSet) -> int:
-    """Of guests that stay: vCPUs that can run only on the pool."""
+    """vCPUs of guests that stay, which can run only on the pool."""
     vcpus = (vcpu for guest in context.others for vcpu in guest.vcpus)
     return sum(1 for vcpu in vcpus if vcpu.thread and vcpu.thread.affinity <= pool)
 

@@ -1,5 +1,4 @@
-"""One plan of several strategies: those that flavors ask for place their guests on the CPUs that the request's
-leaves."""
+"""One plan of several strategies: those that flavors ask for place their guests on CPUs that the request's leaves."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from pinner.planning.strategies.strategy import Answer, Strategy
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """``refused``: the guests, by UUID, that the host's strategy places instead."""
+    """``refused``: by UUID, guests that the host's strategy places instead."""
 
     name: str
     guests: tuple[Guest, ...]
@@ -46,7 +45,7 @@ def refusals(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, 
 
 
 def _parts(context: Context, strategies: Mapping[str, Strategy]) -> tuple[Answer, set[str], list[_Part]]:
-    """Of the host's strategy, with the UUIDs of its guests, and of the others."""
+    """The host's strategy's answer, with the UUIDs of its guests, and the others'."""
     host = strategies[context.request.strategy]
     groups = _groups(context, strategies)
     ours = {guest.uuid for guest in groups.pop(host.name, ())}
@@ -76,7 +75,7 @@ def _only(context: Context, guests: Collection[str]) -> Context:
 
 
 def _complete(strategy: Strategy, context: Context) -> Answer:
-    """Raises Invalid with the strategy's name: the merged answer does not show which strategy it was."""
+    """Raises Invalid with the strategy's name, which the merged answer does not show."""
     answer = rules.read(strategy.name, strategy.place(context))
     rules.check_guests(strategy.name, answer, context)
     return answer
@@ -126,7 +125,7 @@ def _merged(answer: Answer, part: _Part, host: str) -> Answer:
 
 
 def _with_nova_pinned(answer: Answer, context: Context) -> Answer:
-    """With QEMU's own threads of context.nova_pinned placed near their vCPUs."""
+    """Places QEMU's own threads of context.nova_pinned near their vCPUs."""
     if not context.nova_pinned:
         return answer
     partitions = union(want.cpus for want in answer.wanted if _is_isolated(want))

@@ -1,5 +1,5 @@
-"""The rules that every strategy's answer must follow, also that of a plug-in. Each guest is placed with all its parts,
-or unplaced, once: a forgotten one would pass as "nothing to do"."""
+"""Rules for every strategy's answer, also a plug-in's. Each guest is placed with all its parts, or unplaced, once: a
+forgotten one would pass as "nothing to do"."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -45,7 +45,7 @@ def read(name: str, answer: object) -> Answer:
 
 
 def check(name: str, answer: Answer, context: Context) -> None:
-    """Raises NovaConflict for CPUs that Nova owns, and Invalid with the first broken rule."""
+    """Raises NovaConflict for CPUs that Nova owns, Invalid with the first broken rule."""
     check_guests(name, answer, context)
     _refuse(name, broken(answer, context))
 
@@ -151,7 +151,7 @@ def _unplaced(answer: Answer, context: Context) -> Iterator[str]:
 
 
 def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
-    """Skipped guests, and those of another strategy of the same plan."""
+    """Skipped guests, and those of another strategy of the plan."""
     ours = {guest.uuid for guest in context.guests}
     if not (theirs := {guest.uuid for guest in context.snapshot.guests} - ours):
         return
@@ -163,7 +163,7 @@ def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
 
 
 def broken(answer: Answer, context: Context) -> Iterator[str]:
-    """One sentence for each broken rule, whether the answer is complete or not."""
+    """A sentence for each broken rule, whether the answer is complete or not."""
     yield from _roles(answer.roles)
     yield from _cpus(answer, context)
     for want in answer.wanted if context.bounds else ():

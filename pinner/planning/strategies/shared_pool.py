@@ -24,7 +24,6 @@ class SharedPool:
     pursues: ClassVar[tuple[str, ...]] = ()
 
     def place(self, context: Context) -> Answer:
-        """Raises Invalid, NoFit (see roles.resolve)."""
         resolved = context.resolve()
         roles = resolved.roles
         wanted = list(place_host_processes(context, roles))

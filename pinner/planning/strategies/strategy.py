@@ -1,4 +1,4 @@
-"""The interface of a strategy, and the installed strategies: entry points of the group ``pinner.strategies``."""
+"""The interface of a strategy, and the installed ones: entry points of the group ``pinner.strategies``."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ OWN = {
     "optimal": "pinner.planning.strategies.optimal:Optimal",
     "shared-pool": "pinner.planning.strategies.shared_pool:SharedPool",
 }
-"""pinner's own: known without a search for entry points."""
+"""pinner's own, known without a search for entry points."""
 COMMON = ("housekeeping", "emulator", "busy_threshold", "guests", "processes")
-"""Fields of a request that all of pinner's strategies read."""
+"""Fields of a request that all of them read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The placement that a strategy wants, whatever the host's present affinities. Each guest of the context is in
-    ``wanted`` with all its parts, or once in ``unplaced``."""
+    """A strategy's placement, whatever the host's present affinities. Each guest of the context is in ``wanted`` with
+    all its parts, or once in ``unplaced``."""
 
     roles: Roles
     wanted: tuple[Wanted, ...]
@@ -34,7 +34,7 @@ class Answer:
     warnings: tuple[str, ...] = ()
     isolation: Isolation | None = None
     blocked: str = ""
-    """Why the answer cannot be applied as the host is now."""
+    """Why it cannot be applied as the host is now."""
     optimality: Optimality | None = None
     """None where vCPUs float."""
 
@@ -46,9 +46,9 @@ class Strategy(Protocol):
     summary: ClassVar[str]
     """One sentence for people."""
     parameters: ClassVar[tuple[str, ...]]
-    """The fields of a request that it reads."""
+    """Fields of a request that it reads."""
     pursues: ClassVar[tuple[str, ...]]
-    """The terms that it tries to lower, besides those of every strategy. A plug-in may lack this."""
+    """Terms that it tries to lower, besides those of every strategy. A plug-in may lack this."""
 
     def place(self, context: Context) -> Answer:
         """The wanted placement; pure. Raises Invalid for a parameter that this host cannot have, NoFit."""
@@ -72,8 +72,8 @@ class Unavailable:
 
 
 class _Installed(Mapping[str, Strategy]):
-    """Each is imported at its first use. The search for plug-ins takes as long as a plan: it is made only for a name
-    that is none of pinner's own, or for all names."""
+    """Each is imported at its first use. The search for plug-ins takes as long as a plan, so only a name that is none
+    of pinner's own, or a look at all names, causes it."""
 
     def __getitem__(self, name: str) -> Strategy:
         return _own(name) if name in OWN else _plug_ins()[name]

@@ -255,7 +255,7 @@ def _could_move(
 
 
 def _fits_best(left: dict[NodeId, int], size: int) -> bool:
-    """Then the fullest node with room has them."""
+    """The fullest node with room then has them."""
     nodes = [node for node, count in left.items() if count >= size]
     if not nodes:
         return False

@@ -1,4 +1,4 @@
-"""The free CPUs of a pool as slots for one vCPU each, while guests take them one after the other."""
+"""A pool's free CPUs as slots for one vCPU each, while guests take them one after the other."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -19,7 +19,7 @@ from pinner.planning.strategies.allocator import guest_packing, node_choice
 
 
 class GuestAllocation(NamedTuple):
-    """The node of each group, and the CPU by the vCPU's number."""
+    """Each group's node, and the CPU by the vCPU's number."""
 
     nodes: tuple[NodeId, ...]
     cpus: dict[int, int]
@@ -40,7 +40,7 @@ def needs(guest: Guest) -> int:
 
 
 def is_pinned(guest: Guest, masks: Mapping[int, CpuSet]) -> bool:
-    """To one CPU each, which other vCPUs may have too."""
+    """To one CPU each, which other vCPUs may have, too."""
     return len(masks) == needs(guest) and all(map(_is_one, masks.values()))
 
 
@@ -58,7 +58,6 @@ class FreeCpus:
         free = (pool - _occupied(context)).bits
         self._free = {node: free & cpus.bits for node, cpus in nodes}
         self._slots: dict[NodeId, list[_Slot]] = {}
-        """See _slots_of."""
         self._memory = context.memory_balance()
         self._known = guest_packing.Known()
         self._all = self.free
@@ -91,7 +90,7 @@ class FreeCpus:
         return {node: self._count(node) for node in self._cores}
 
     def take_pinned(self, guest: Guest, masks: Mapping[int, CpuSet]) -> GuestAllocation:
-        """Raises NoFit where the masks are no free slots. A guest wider than a node keeps its nodes, also where it
+        """Raises NoFit where the masks are no free slots. A guest wider than a node keeps its nodes, even where it
         would fit fewer: other guests may have taken these before."""
         return self._take(guest, lambda group: self._pinned(group, masks), self._parts(guest, masks))
 
@@ -103,7 +102,7 @@ class FreeCpus:
         return self._take(guest, lambda group: (parts[group], self._slots_of(parts[group])[: len(group.vcpus)]), parts)
 
     def is_wide(self, guest: Guest) -> bool:
-        """Wider than every node, without a bound, but not wider than all nodes."""
+        """Wider than every node and unbound, but not wider than all nodes."""
         groups = self.context.groups(guest)
         return len(groups) == 1 and groups[0].cpus is None and self._widest < len(groups[0].vcpus) <= self._total
 
@@ -178,7 +177,7 @@ class FreeCpus:
     def _take(
         self, guest: Guest, find: Callable[[VcpuGroup], _OnNode], groups: Iterable[VcpuGroup] = ()
     ) -> GuestAllocation:
-        """Slots for every group (none: the guest's own groups), or for none: then NoFit is raised."""
+        """Slots for every group (none: the guest's own groups), or for none: it raises NoFit then."""
         before = dict(self._free), dict(self._slots), self._memory
         nodes: list[NodeId] = []
         cpus: dict[int, int] = {}
@@ -277,7 +276,7 @@ def _occupied(context: Context) -> CpuSet:
 
 
 def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[NodeId, int]:
-    """vCPUs that each node has room for."""
+    """vCPUs for which each node has room."""
     free, whole_cores = pool - taken - _occupied(context), context.request.smt == "isolate"
     return {
         node: sum(core <= free if whole_cores else len(core & free) for core in _cores(context, pool & cpus))
@@ -286,7 +285,7 @@ def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[NodeId, in
 
 
 def fewest(size: int, free: Mapping[NodeId, int]) -> int:
-    """The fewest nodes with so many CPUs together; all and one more where all have too few."""
+    """Fewest nodes with so many CPUs together; all and one more where all have too few."""
     sums = list(accumulate(sorted(free.values(), reverse=True)))
     return next((count for count, most in enumerate(sums, start=1) if most >= size), len(sums) + 1)
 

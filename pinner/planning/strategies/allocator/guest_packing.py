@@ -1,4 +1,4 @@
-"""Guests and free CPUs of a host as values of a packing, and the packing by the request's strategy."""
+"""A host's guests and free CPUs as values of a packing, and the packing by the request's strategy."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the model of the solver is imported only where rules have n
     from pinner.planning.packing.program import Minimise
 
 _ONE_CELL = GuestNuma()
-"""What most guests have."""
+"""Most guests have it."""
 CoreOfCache = tuple[int, int | None]
 """The CPUs of a core as bits, and its level-3 cache."""
 NOT_ASKED = "the bound is arithmetic where guests stay: strategy 'optimal' asks the solver"
@@ -32,7 +32,7 @@ _QUICK_BUDGET = 100
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Several packings of one plan ask for these."""
+    """Several packings of a plan ask for these."""
 
     preferences: dict[tuple[object, ...], Mapping[NodeId, Preference]] = field(default_factory=dict)
     """By shares of memory and devices, however full a node is."""
@@ -118,8 +118,8 @@ def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -
 def optimality(
     context: Context, empty: FreeCores, guests: Iterable[Guest], taken: Mapping[str, Sequence[int]], *, some_stay: bool
 ) -> Optimality:
-    """Of these CPUs, compared with all guests packed anew. Where some of them stay, nobody has packed them anew: then
-    only ``optimal`` asks the solver for the bound."""
+    """Of these CPUs, compared with all guests packed anew. Where some stay, nobody has packed them anew: only
+    ``optimal`` asks the solver for the bound then."""
     nodes, asked = empty.nodes(context), empty.guests(context, guests)
     cpus = {guest.id: empty.counted(context, taken[guest.id]) for guest in asked if guest.id in taken}
     score = score_of(nodes, asked, cpus)
@@ -145,7 +145,7 @@ def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Seque
 
 
 def _is_trial(context: Context) -> bool:
-    """Of many answers that are compared for a move the rules are good enough."""
+    """The rules are good enough for many answers that are compared for a move."""
     return bool(context.replaced) and context.request.strategy != OPTIMAL
 
 
@@ -178,7 +178,7 @@ def _improved(
     quickly: bool,
 ) -> Packing:
     """Where nodes are not alike and it shall go ``quickly``, exchanges come first: they prove most such packings. The
-    solver then finds the best nodes only: it takes long for the L3 domains of several nodes."""
+    solver then finds only the best nodes: it takes long for the L3 domains of several nodes."""
     from pinner.planning.packing.exchange import exchanged
     from pinner.planning.packing.optimal import NOT_QUICK, improved, on_best_nodes
     from pinner.planning.packing.patterns import are_alike

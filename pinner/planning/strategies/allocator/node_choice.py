@@ -11,7 +11,7 @@ from pinner.planning.available.memory_balance import MemoryBalance, distance, me
 from pinner.planning.available.numa_bounds import VcpuGroup
 
 Preference = tuple[float, float, bool]
-"""The distance to memory and devices, that to devices, and whether the node has no memory."""
+"""Distance to memory and devices, that to devices, and whether the node has no memory."""
 _ROOM = "node {} has room for the guest"
 _DIGITS = 6
 """So few that the order of additions makes no difference."""
@@ -129,7 +129,7 @@ def reason(snapshot: Snapshot, guest: Guest, node: NodeId) -> str:
 
 
 def _near_memory(snapshot: Snapshot, shares: Mapping[NodeId, float], node: int) -> str:
-    """Memory on a node without CPUs; empty for another guest."""
+    """For memory on a node without CPUs; else empty."""
     if not shares:
         return ""
     nodes = snapshot.topology.node_by_id
@@ -143,7 +143,7 @@ def _near_memory(snapshot: Snapshot, shares: Mapping[NodeId, float], node: int) 
 
 
 def memory_shares(guest: Guest) -> dict[NodeId, float]:
-    """By node, 1 for all resident memory; empty where it is not known."""
+    """By node, 1 for all resident memory; empty: not known."""
     total = sum(guest.memory_per_node.values())
     return {node: kib / total for node, kib in guest.memory_per_node.items()} if total else {}
 
