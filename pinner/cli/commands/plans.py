@@ -123,7 +123,7 @@ def create_plan(context: CommandContext, arguments: Namespace) -> int:
     if snapshot is not None:
         if arguments.explain is not None:
             # Imported here, because the planner takes longer than the other imports of a command.
-            from pinner.planning.questions.whatif import explain_placement
+            from pinner.planning.questions.explanation import explain_placement
 
             return print_explanation(context, explain_placement(snapshot, request, arguments.explain))
         plan = plan_offline(snapshot, request)

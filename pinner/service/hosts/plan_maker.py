@@ -12,7 +12,8 @@ from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.planning import planner
 from pinner.planning.plan_identity import id_of
-from pinner.planning.questions.whatif import explain_placement, what_if
+from pinner.planning.questions.explanation import explain_placement
+from pinner.planning.questions.whatif import what_if
 from pinner.planning.strategies.strategy import installed, require_known
 from pinner.service.hosts.hosts import Hosts
 from pinner.store.repositories import Store

@@ -47,7 +47,8 @@ from pinner.model.snapshot import Snapshot
 from pinner.outcome import verdict
 from pinner.planning.questions import capacity
 from pinner.planning.questions.capacity import shape_rooms
-from pinner.planning.questions.whatif import explain_placement, what_if
+from pinner.planning.questions.explanation import explain_placement
+from pinner.planning.questions.whatif import what_if
 from pinner.service.audit.audit_export import export_lines
 from pinner.service.hosts.checker import HostChecker
 from pinner.service.protocol import StrategyInfo

@@ -1,22 +1,20 @@
-"""Questions about hosts that are not so, and why a plan gives a guest its CPUs."""
-
-from dataclasses import replace
+"""Questions about hosts that are not so."""
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from support.hosts import GIB, cpus, guest, interleaved, plain, snapshot
+from support.hosts import GIB, cpus, guest, plain, snapshot
 from support.made_up.anyhost import STRATEGIES, snapshots
 
 from pinner import codec
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NotFound
 from pinner.model.plan.request import Request
-from pinner.model.questions import Explanation, GuestShape, NewGuests, Scenario, WhatIf
+from pinner.model.questions import GuestShape, NewGuests, Scenario, WhatIf
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
-from pinner.planning.questions.whatif import changed, explain_placement, what_if
+from pinner.planning.questions.whatif import changed, what_if
 
 HOST = plain(32, 2)
 """Pools of 12 CPUs a node: 4-15 and 20-31."""
@@ -101,64 +99,3 @@ def test_any_scenario_of_any_host_has_an_answer(host: Snapshot, data, strategy: 
     nothing = what_if(host, Request(strategy), Scenario())
     assert (nothing.change, nothing.moved) == ({}, ())
     assert changed(host, Scenario()) == host
-
-
-def test_an_explanation_has_the_reason_and_what_each_other_node_costs():
-    found = explain_placement(GUESTS, LOCAL, "g2")
-    assert (found.guest.name, str(found.cpus), found.nodes) == ("g2", "20-31", (1,))
-    assert found.why == ("node 1 has 100% of the guest's memory",)
-    node, now = found.alternatives
-    assert (node.kind, node.node, str(node.cpus)) == ("node", 0, "4-15")
-    assert node.cost["remote_memory"] > 0
-    assert [target.name for target in node.moved] == ["g1"]
-    assert (now.kind, str(now.cpus), now.impossible) == ("now", "0-31", "")
-    assert now.cost["vcpu_vs_emulator"] > 0
-    assert codec.load(Explanation, codec.dump(found)) == found
-
-
-def test_an_explanation_says_why_another_node_is_impossible():
-    small = replace(HOST, nodes=(HOST.nodes[0], replace(HOST.nodes[1], memory_kib=4 * GIB)))
-    found = explain_placement(snapshot(small, [guest(1, 2, HOST.online, memory={}, memory_kib=50 * GIB)]), LOCAL, "g1")
-    assert found.nodes == (0,)
-    assert "has the guest's 52428800 KiB of memory; the largest has 4194304 KiB" in found.alternatives[0].impossible
-
-
-def test_a_guest_without_a_place_has_the_reason_and_no_alternatives():
-    host = snapshot(HOST, [guest(1, 13, HOST.online), guest(2, 2, HOST.online, excluded=True)])
-    found = explain_placement(host, LOCAL, "g1")
-    assert (found.cpus, found.alternatives) == (CpuSet(), ())
-    assert "no NUMA node has more than 12" in found.why[0]
-    assert "its metadata excludes it" in explain_placement(host, LOCAL, "g2").why[0]
-    assert explain_placement(host, Request(guests=("g1",)), "g2").why == ("the request does not name the guest",)
-    with pytest.raises(NotFound):
-        explain_placement(host, LOCAL, "g3")
-
-
-def test_caches_are_alternatives_too():
-    top = interleaved(16, isolated="4-15,20-31")
-    domains = tuple(cpus(each) for each in ("0,2,4,6,16,18,20,22", "8,10,12,14,24,26,28,30", "1,3,5,7,17,19,21,23"))
-    top = replace(top, l3_domains=domains)
-    host = snapshot(top, [guest(1, 4, top.online - top.isolated, memory={0: GIB})])
-    found = explain_placement(host, Request("isolated"), "g1")
-    assert found.nodes == (0,)
-    assert [each.kind for each in found.alternatives] == ["node", "l3", "l3", "now"]
-    assert all(each.impossible or each.cpus for each in found.alternatives)
-
-
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
-@given(host=snapshots(), strategy=st.sampled_from(STRATEGIES))
-def test_every_guest_of_any_host_has_an_explanation(host: Snapshot, strategy: str):
-    assume(host.guests)
-    try:
-        made = plan(host, "s", Request(strategy))
-    except NoFit:
-        assume(False)
-    for each in host.guests:
-        found = explain_placement(host, Request(strategy), each.name)
-        assert found.why
-        assert bool(found.cpus) == any(
-            want.target.kind == "vcpu" and want.target.owner == each.uuid for want in made.wanted
-        )
-        for other in found.alternatives:
-            assert not other.impossible or not other.cost
-            assert "rules" not in other.impossible
