@@ -13,7 +13,7 @@ from pinner.model.kinds import cpus_of
 from pinner.model.machine.process import Process, Thread
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.numa_bounds import VcpuGroup, bounds_of
+from pinner.planning.available.numa import VcpuGroup, bounds_of
 from pinner.planning.changes import guests_memory
 from pinner.planning.plan_identity import inventory_of, refused
 from pinner.planning.policy import release

@@ -13,7 +13,7 @@ from pinner.model.kinds import KINDS
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import GuestMemory, Wanted, vcpus_by_guest
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.numa_bounds import may_move_to
+from pinner.planning.available.numa import may_move_to
 from pinner.planning.request.context import Context
 
 

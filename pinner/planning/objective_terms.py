@@ -13,8 +13,7 @@ from pinner.model.machine.process import Thread
 from pinner.model.machine.topology import NodeId, Topology
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.allocatable_cpus import qemus_own_threads
-from pinner.planning.available.memory_balance import LOCAL, distance
-from pinner.planning.available.numa_bounds import bound_of
+from pinner.planning.available.numa import LOCAL, bound_of, distance
 
 
 class AffinitySpan(NamedTuple):

@@ -21,7 +21,7 @@ from pinner.model.plan.request import Request
 from pinner.model.run.journal import Entry
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.allocatable_cpus import AllocatableCpus
-from pinner.planning.available.numa_bounds import VcpuGroup, bound_of
+from pinner.planning.available.numa import VcpuGroup, bound_of
 from pinner.planning.objective import ObjectiveMeasure, weights
 from pinner.planning.request.context import in_order
 from pinner.planning.request.processes import allocatable_cpus

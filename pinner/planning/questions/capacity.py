@@ -18,7 +18,7 @@ from pinner.model.policy import Mode
 from pinner.model.questions import Capacity, GuestShape, NewGuests, NodeCapacity, ShapeRoom, StrategyCapacity
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.available.memory_balance import MemoryBalance, everything, outstanding
+from pinner.planning.available.numa import MemoryBalance, everything, outstanding
 from pinner.planning.placement import record
 from pinner.planning.questions.whatif import is_hypothetical, with_guests
 from pinner.planning.request.context import Context, vcpu_masks

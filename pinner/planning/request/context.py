@@ -27,8 +27,7 @@ from pinner.planning.available.exclusions import (
     own_cpus,
     require_running_guests,
 )
-from pinner.planning.available.memory_balance import MemoryBalance
-from pinner.planning.available.numa_bounds import NumaBound, VcpuGroup, bounds_of
+from pinner.planning.available.numa import MemoryBalance, NumaBound, VcpuGroup, bounds_of
 from pinner.planning.available.restrictions import restricted_since
 from pinner.planning.available.roles import Resolved, resolve
 from pinner.planning.available.states import settings

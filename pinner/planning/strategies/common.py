@@ -7,7 +7,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import NodeId
 from pinner.model.plan.plan import LeftOut, Roles, Wanted
-from pinner.planning.available.numa_bounds import VcpuGroup
+from pinner.planning.available.numa import VcpuGroup
 from pinner.planning.available.roles import Resolved
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice

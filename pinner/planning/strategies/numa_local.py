@@ -9,8 +9,7 @@ from pinner.model.errors import NoFit
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import NodeId
 from pinner.model.plan.plan import LeftOut
-from pinner.planning.available.memory_balance import MemoryBalance, everything, outstanding
-from pinner.planning.available.numa_bounds import VcpuGroup
+from pinner.planning.available.numa import MemoryBalance, VcpuGroup, everything, outstanding
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice

@@ -12,8 +12,7 @@ from pinner.model.errors import NoFit
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import NodeId
 from pinner.planning.available.exclusions import pinned_cpus
-from pinner.planning.available.memory_balance import MemoryBalance
-from pinner.planning.available.numa_bounds import VcpuGroup
+from pinner.planning.available.numa import MemoryBalance, VcpuGroup
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import guest_packing, node_choice
 

@@ -9,7 +9,7 @@ from pinner.model.guest.guest import Guest, GuestNuma
 from pinner.model.machine.topology import NodeId
 from pinner.model.plan.objective import Optimality
 from pinner.model.plan.request import OPTIMAL
-from pinner.planning.available.memory_balance import MemoryBalance, outstanding
+from pinner.planning.available.numa import MemoryBalance, outstanding
 from pinner.planning.packing import values
 from pinner.planning.packing.allocation import allocate, score_of
 from pinner.planning.packing.allocation import bound as bound_of

@@ -7,8 +7,7 @@ from pinner.model.errors import NoFit
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import Node, NodeId
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.memory_balance import MemoryBalance, distance, memory_of, outstanding
-from pinner.planning.available.numa_bounds import VcpuGroup
+from pinner.planning.available.numa import MemoryBalance, VcpuGroup, distance, memory_of, outstanding
 
 Preference = tuple[float, float, bool]
 """Distance to memory and devices, that to devices, and whether the node has no memory."""

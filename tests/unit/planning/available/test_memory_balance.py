@@ -14,7 +14,7 @@ from pinner.model.machine.topology import HugePages, Topology
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.memory_balance import MemoryBalance, everything
+from pinner.planning.available.numa import MemoryBalance, everything
 from pinner.planning.planner import plan
 
 HOST = plain(32, 2)

@@ -22,7 +22,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available import exclusions
-from pinner.planning.available.numa_bounds import bounds_of
+from pinner.planning.available.numa import bounds_of
 from pinner.planning.planner import plan
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator.free_cpus import free_slots

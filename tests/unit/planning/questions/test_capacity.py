@@ -20,7 +20,7 @@ from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
 from pinner.model.questions import Capacity, StrategyCapacity, with_sizes
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.numa_bounds import bounds_of
+from pinner.planning.available.numa import bounds_of
 from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
 from pinner.planning.questions.capacity import capacity
