@@ -72,10 +72,10 @@ class ThreadKey(NamedTuple):
     started: int
 
 
-def boots_differ(made: str, now: str) -> bool:
+def boots_differ(then: str, now: str) -> bool:
     """Whether the host was restarted between two boots (/proc/sys/kernel/random/boot_id), so that ids and start times
     of threads belong to others. An unknown boot (empty) counts as the same one."""
-    return made != now and "" not in (made, now)
+    return then != now and "" not in (then, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,11 +138,11 @@ def union(sets: Iterable[CpuSet]) -> CpuSet:
 
 
 def _each(bits: int) -> list[int]:
-    found = []
+    numbers = []
     while bits:
-        found.append((bits & -bits).bit_length() - 1)
+        numbers.append((bits & -bits).bit_length() - 1)
         bits &= bits - 1
-    return found
+    return numbers
 
 
 @lru_cache(maxsize=512)

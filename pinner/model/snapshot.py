@@ -120,10 +120,10 @@ class Snapshot:
         """By name or UUID. Raises Invalid for a guest that is shut off, NotFound without one. A UUID goes first: the
         owner of another guest may have named it so."""
         known: tuple[Guest | InactiveGuest, ...] = (*self.guests, *self.inactive)
-        for found in (*(each for each in known if each.uuid == name), *(each for each in known if each.name == name)):
-            if isinstance(found, Guest):
-                return found
-            raise Invalid("guest", found.name, "a running guest; this one is shut off", guest=found.uuid)
+        for match in (*(each for each in known if each.uuid == name), *(each for each in known if each.name == name)):
+            if isinstance(match, Guest):
+                return match
+            raise Invalid("guest", match.name, "a running guest; this one is shut off", guest=match.uuid)
         raise NotFound("guest", name, tuple(guest.name for guest in self.guests))
 
     def nova_owns(self) -> NovaOwns:

@@ -91,7 +91,7 @@ def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapsho
     """A release confines no thread to CPUs of others, or outside the guest's bound, that it did not have before."""
     allocatable = allocatable_cpus(snapshot, plan.request, only_firm=True)
     theirs = release.of_others(allocatable)
-    threads = {target.key: found for guest in snapshot.guests for target, found in guest.threads_by_target.items()}
+    threads = {target.key: here for guest in snapshot.guests for target, here in guest.threads_by_target.items()}
     bounds = bounds_of(snapshot.guests, snapshot.topology)
     for change in changes:
         if not isinstance(change, AffinityChange) or change.target.key not in threads:
@@ -124,11 +124,11 @@ def _require_homes(plan: Plan, snapshot: Snapshot) -> None:
     for memory in plan.memory:
         if memory.home is None:
             continue
-        asked = f"memory on node {memory.home}"
+        wanted = f"memory on node {memory.home}"
         if memory.target.key not in homes:
             raise StalePlan(plan.id, (f"{memory.target} is gone",))
         if homes[memory.target.key] != memory.home:
-            raise Refused(str(memory.target), asked, "no node, or another one, holds all vCPUs of the guest")
+            raise Refused(str(memory.target), wanted, "no node, or another one, holds all vCPUs of the guest")
 
 
 def _require_state(change: StateChange, plan: Plan, context: Context) -> None:

@@ -19,19 +19,19 @@ from pinner.planning.request.context import Context
 
 def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange, ...]:
     """``before`` has every thread of a target, also those with the wanted mask, so that an undo is exact."""
-    found: list[PlannedChange] = []
+    needed: list[PlannedChange] = []
     for want in wanted:
         if want.state is not None:
             before = context.settings[want.target]
             if before != want.state:
-                found.append(StateChange(want.target, before, want.state, want.reason))
+                needed.append(StateChange(want.target, before, want.state, want.reason))
             continue
         threads, bits = context.threads[want.target], want.cpus.bits
         if not threads or [thread for thread in threads if thread.affinity.bits != bits]:
             masks = tuple([ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads])
-            found.append(AffinityChange(want.target, masks, want.cpus, want.reason))
-    rank = ranks(found)
-    return tuple(sorted(found, key=lambda each: (KINDS[each.target.kind].order or 0, rank.get(each.target.owner, 0))))
+            needed.append(AffinityChange(want.target, masks, want.cpus, want.reason))
+    rank = ranks(needed)
+    return tuple(sorted(needed, key=lambda each: (KINDS[each.target.kind].order or 0, rank.get(each.target.owner, 0))))
 
 
 def ranks(changes: Iterable[PlannedChange]) -> dict[str, int]:
@@ -67,11 +67,11 @@ def valid_order(waits: Mapping[str, Collection[str]]) -> tuple[list[str], list[s
     """The guests, each after those for which it waits, and those without such an order."""
     if not any(waits.values()):
         return list(waits), []
-    left, ordered = dict.fromkeys(waits), []
-    while ready := next((uuid for uuid in left if left.keys().isdisjoint(waits[uuid])), None):
+    waiting, ordered = dict.fromkeys(waits), []
+    while ready := next((uuid for uuid in waiting if waiting.keys().isdisjoint(waits[uuid])), None):
         ordered.append(ready)
-        del left[ready]
-    return ordered, list(left)
+        del waiting[ready]
+    return ordered, list(waiting)
 
 
 def _waits(vcpus: Sequence[AffinityChange]) -> Mapping[str, Collection[str]]:
@@ -121,8 +121,8 @@ class Spread(dict[int, tuple[int, Mapping[int, int]]]):
     def __missing__(self, mask: int) -> tuple[int, Mapping[int, int]]:
         cpus = mask & self._online
         on_nodes = {node: count for node, here in self._nodes.items() if (count := (cpus & here).bit_count())}
-        self[mask] = found = cpus.bit_count(), on_nodes
-        return found
+        self[mask] = counts = cpus.bit_count(), on_nodes
+        return counts
 
 
 def _remote_kib(guest: Guest, placed: Mapping[int, CpuSet], spread: Spread) -> int:

@@ -42,52 +42,57 @@ class Improver:
     measure: ObjectiveMeasure
     asked: frozenset[str]
 
-    def improved(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
+    def improved(self, measured: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
         current = {guest.uuid: own for guest in self.context.guests if (own := _current(self.context, guest))}
         if self.context.request.rebalance or not current:
-            return found, ()
-        if not vcpus_by_guest(found.answer.wanted).keys() - current.keys():
-            return found, ()
-        moved = self._moved(current, found.answer)
+            return measured, ()
+        if not vcpus_by_guest(measured.answer.wanted).keys() - current.keys():
+            return measured, ()
+        moved = self._moved(current, measured.answer)
         moves = {uuid: Move(self._guest(uuid).target) for uuid in moved}
         if not self.asked & SPREAD:
-            return found, tuple(moves.values())
+            return measured, tuple(moves.values())
         while (most := self.context.request.moves - len(moves)) > 0:
-            best = self._best(found, current, current.keys() - moves.keys(), frozenset(moves), most)
+            best = self._best(measured, current, current.keys() - moves.keys(), frozenset(moves), most)
             if best is None:
                 break
-            movers, found, objective = best
+            movers, measured, objective = best
             moves |= {guest.uuid: _move(guest, objective) for guest in movers}
-        moved = self._moved(current, found.answer)
-        return found, tuple(move for uuid, move in moves.items() if uuid in moved)
+        moved = self._moved(current, measured.answer)
+        return measured, tuple(move for uuid, move in moves.items() if uuid in moved)
 
-    def repacked(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
+    def repacked(self, measured: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
         """No guest moves twice: so each has left its CPUs before another one gets them."""
         moves: dict[str, Move] = {}
         while self.asked & SPREAD and len(moves) < _REPACKED:
-            places = {want.target.key: want.cpus for want in found.answer.wanted if want.state is None}
+            places = {want.target.key: want.cpus for want in measured.answer.wanted if want.state is None}
             here = replace(self, context=replace(self.context, places={**self.context.places, **places}))
-            current = vcpus_by_guest(found.answer.wanted)
-            best = here._best(found, current, current.keys() - moves.keys(), frozenset(), 2)
+            current = vcpus_by_guest(measured.answer.wanted)
+            best = here._best(measured, current, current.keys() - moves.keys(), frozenset(), 2)
             if best is None:
                 break
-            movers, found, objective = best
+            movers, measured, objective = best
             moves |= {guest.uuid: _move(guest, objective) for guest in movers}
-        return found, tuple(moves.values())
+        return measured, tuple(moves.values())
 
     def _best(
-        self, found: MeasuredAnswer, current: CpusByGuest, movable: Collection[str], replaced: frozenset[str], most: int
+        self,
+        measured: MeasuredAnswer,
+        current: CpusByGuest,
+        movable: Collection[str],
+        replaced: frozenset[str],
+        most: int,
     ) -> tuple[Movers, MeasuredAnswer, Objective] | None:
-        best, least = None, found
-        candidates, estimated = self._candidates(found, current, movable, replaced, most) if movable else ([], False)
+        best, least = None, measured
+        candidates, estimated = self._candidates(measured, current, movable, replaced, most) if movable else ([], False)
         for movers in candidates[:_TRIALS]:
             moved = replaced.union(guest.uuid for guest in movers)
             trial = self._trial(moved)
-            if trial is None or not self._is_comparable(found.answer, trial, current, moved):
+            if trial is None or not self._is_comparable(measured.answer, trial, current, moved):
                 continue
             after = MeasuredAnswer.of(trial, self.measure, self.context)
             if self._compared(least, after).gain > 0:
-                best, least = (movers, after, self._compared(found, after)), after
+                best, least = (movers, after, self._compared(measured, after)), after
                 if estimated:
                     break
         return best
@@ -98,13 +103,18 @@ class Improver:
         return None
 
     def _candidates(
-        self, found: MeasuredAnswer, current: CpusByGuest, movable: Collection[str], replaced: frozenset[str], most: int
+        self,
+        measured: MeasuredAnswer,
+        current: CpusByGuest,
+        movable: Collection[str],
+        replaced: frozenset[str],
+        most: int,
     ) -> tuple[list[Movers], bool]:
         """Most likely gain first where that can be estimated; and whether it can."""
-        ranked = self._beside_spread(found, movable)
-        placed = vcpus_by_guest(found.answer.wanted)
+        ranked = self._beside_spread(measured, movable)
+        placed = vcpus_by_guest(measured.answer.wanted)
         try:
-            estimates = MoveEstimates.of(self.context, self.measure, self.asked, found, current)
+            estimates = MoveEstimates.of(self.context, self.measure, self.asked, measured, current)
         except NoFit:
             return [(guest,) for guest in ranked], False
         anew = [self._guest(uuid) for uuid in placed if uuid in replaced or uuid not in current]
@@ -115,9 +125,9 @@ class Improver:
         likely = [(value, position, movers) for position, (value, movers) in enumerate(values) if value and value < now]
         return [movers for *_, movers in sorted(likely, key=lambda each: each[:2])], True
 
-    def _beside_spread(self, found: MeasuredAnswer, movable: Collection[str]) -> list[Guest]:
+    def _beside_spread(self, measured: MeasuredAnswer, movable: Collection[str]) -> list[Guest]:
         """Those that spread most first, then the smallest."""
-        every, placed = found.measured.spreads, vcpus_by_guest(found.answer.wanted)
+        every, placed = measured.measured.spreads, vcpus_by_guest(measured.answer.wanted)
         spreads = {guest.uuid: every[guest.uuid] for guest in self.context.guests if guest.uuid in placed}
         excess = self._excess(spreads)
         bad = [spreads[uuid] for uuid, far in excess.items() if far]
@@ -199,7 +209,7 @@ class MoveEstimates:
         context: Context,
         measure: ObjectiveMeasure,
         asked: frozenset[str],
-        found: MeasuredAnswer,
+        measured: MeasuredAnswer,
         current: CpusByGuest,
     ) -> "MoveEstimates":
         """Raises NoFit where a vCPU has no CPU of its own, or a guest is unplaced: it would get the CPUs that another
@@ -208,17 +218,19 @@ class MoveEstimates:
             FreeCpus,  # imports the packing, which most plans do not need
         )
 
-        cpus = vcpus_by_guest(found.answer.wanted)
-        if found.answer.unplaced:
-            raise NoFit(len(found.answer.unplaced), 0, "guests are unplaced")
+        cpus = vcpus_by_guest(measured.answer.wanted)
+        if measured.answer.unplaced:
+            raise NoFit(len(measured.answer.unplaced), 0, "guests are unplaced")
         # A packing for a move is done by rules alone.
-        free = FreeCpus(replace(context, replaced=frozenset(cpus)), found.answer.roles.vcpu)
+        free = FreeCpus(replace(context, replaced=frozenset(cpus)), measured.answer.roles.vcpu)
         guests = [guest for guest in context.guests if guest.uuid in cpus]
         places = {guest.uuid: free.take_pinned(guest, cpus[guest.uuid]) for guest in guests}
         packed = {guest.uuid: places[guest.uuid] for guest in guests if free.is_packed(guest)}
         every = weights(context.snapshot, context.request)
         own = {uuid: union(masks.values()) for uuid, masks in current.items()}
-        return cls(measure, {name: every[name] for name in asked & SPREAD}, free, packed, found.measured.spreads, own)
+        return cls(
+            measure, {name: every[name] for name in asked & SPREAD}, free, packed, measured.measured.spreads, own
+        )
 
     def now(self) -> Estimate:
         return self._value(self.spreads)
@@ -227,19 +239,20 @@ class MoveEstimates:
         """None where a guest does not fit, cannot be packed, or exchanges CPUs."""
         if any(guest.uuid not in self.places for guest in guests):
             return None
-        found = self.free.without(guests, self.places).pack(guests).cpus
-        if len(found) < len(guests) or self._exchanging(found):
+        packed = self.free.without(guests, self.places).pack(guests).cpus
+        if len(packed) < len(guests) or self._exchanging(packed):
             return None
         moved = {
-            guest.uuid: self.measure.places.spread(guest, [1 << cpu for cpu in found[guest.uuid]]) for guest in guests
+            guest.uuid: self.measure.places.spread(guest, [1 << cpu for cpu in packed[guest.uuid]]) for guest in guests
         }
         return self._value({**self.spreads, **moved})
 
-    def _exchanging(self, found: Mapping[str, Sequence[int]]) -> bool:
-        leaving = {uuid: self.current[uuid] for uuid in found if uuid in self.current}
-        getting = {uuid: CpuSet.of(cpus) for uuid, cpus in found.items()}
+    def _exchanging(self, packed: Mapping[str, Sequence[int]]) -> bool:
+        leaving = {uuid: self.current[uuid] for uuid in packed if uuid in self.current}
+        getting = {uuid: CpuSet.of(cpus) for uuid, cpus in packed.items()}
         waits = {
-            uuid: [other for other, cpus in leaving.items() if other != uuid and cpus & getting[uuid]] for uuid in found
+            uuid: [other for other, cpus in leaving.items() if other != uuid and cpus & getting[uuid]]
+            for uuid in packed
         }
         return bool(valid_order(waits)[1])
 

@@ -96,7 +96,7 @@ def of_plan(
     measure: ObjectiveMeasure,
     context: Context,
     asked: frozenset[str],
-    found: MeasuredAnswer,
+    measured: MeasuredAnswer,
     staying: Answer,
     changes: tuple[PlannedChange, ...],
     memory: Iterable[GuestMemory],
@@ -106,7 +106,7 @@ def of_plan(
     cost = {"moved_threads": float(_moved_threads(changes)), "moved_memory": _moved_mib(changes, memory)}
     if _only_restores(context, changes):
         asked = asked - SPREAD
-    return compared(before, found.values | cost, weights(context.snapshot, context.request), asked)
+    return compared(before, measured.values | cost, weights(context.snapshot, context.request), asked)
 
 
 def between(context: Context, asked: frozenset[str], first: MeasuredAnswer, second: MeasuredAnswer) -> Objective:
@@ -165,13 +165,13 @@ def _worse(objective: Objective, roles: Roles) -> tuple[Term, ...]:
     """A tier that gets worse only because the request asks for it is the answer, unless a lower tier does harm."""
     excused: tuple[Term, ...] = ()
     for tier in objective.tiers():
-        asked = tuple(term for term in tier if term.asked and term.tier < COST)
-        if rise(asked) <= -LEAST:
+        wanted = tuple(term for term in tier if term.asked and term.tier < COST)
+        if rise(wanted) <= -LEAST:
             break
-        if rise(asked) >= LEAST:
-            if _harm(asked, roles) >= LEAST:
-                return asked
-            excused = excused or asked
+        if rise(wanted) >= LEAST:
+            if _harm(wanted, roles) >= LEAST:
+                return wanted
+            excused = excused or wanted
     return excused
 
 

@@ -83,15 +83,15 @@ class Places:
         return GuestNeed(nodes, max(_fewest(self._sizes[1], len(vcpus)), nodes))
 
     def _unbound(self, vcpus: int) -> GuestNeed:
-        if (found := self._needs.get(vcpus)) is None:
+        if (need := self._needs.get(vcpus)) is None:
             nodes = _fewest(self._sizes[0], vcpus)
-            found = self._needs[vcpus] = GuestNeed(nodes, max(_fewest(self._sizes[1], vcpus), nodes))
-        return found
+            need = self._needs[vcpus] = GuestNeed(nodes, max(_fewest(self._sizes[1], vcpus), nodes))
+        return need
 
     def span(self, mask: int) -> AffinitySpan:
-        if (found := self._spans.get(mask)) is None:
-            found = self._spans[mask] = self._span(mask)
-        return found
+        if (span := self._spans.get(mask)) is None:
+            span = self._spans[mask] = self._span(mask)
+        return span
 
     def spread(self, guest: Guest, masks: Sequence[int]) -> GuestSpread:
         """``masks``: the bits of each vCPU's affinity."""
@@ -241,11 +241,11 @@ class Crowd:
 
 def _by_mask(threads: Weighted, planned: Mapping[int, CpuSet]) -> dict[int, float]:
     """Spreads each affinity once: threads share few."""
-    found: dict[int, float] = {}
+    weights: dict[int, float] = {}
     for thread, weight in threads:
         mask = planned.get(thread.tid, thread.affinity).bits
-        found[mask] = found.get(mask, 0.0) + weight
-    return found
+        weights[mask] = weights.get(mask, 0.0) + weight
+    return weights
 
 
 def demand(thread: Thread) -> float:
@@ -269,9 +269,9 @@ def _demands(snapshot: Snapshot) -> dict[int, float]:
 
 def _beside(guest: Guest) -> list[tuple[Thread, float]]:
     emulators = guest.emulator.threads
-    found = [(thread, 1.0 / len(emulators)) for thread in emulators]
-    found += [(iothread.thread, 1.0) for iothread in guest.iothreads if iothread.thread]
-    return found + [(vhost, 1.0) for vhost in guest.vhost_threads]
+    weighted = [(thread, 1.0 / len(emulators)) for thread in emulators]
+    weighted += [(iothread.thread, 1.0) for iothread in guest.iothreads if iothread.thread]
+    return weighted + [(vhost, 1.0) for vhost in guest.vhost_threads]
 
 
 def _busy(snapshot: Snapshot, threshold: float) -> Iterator[Thread]:
@@ -281,15 +281,15 @@ def _busy(snapshot: Snapshot, threshold: float) -> Iterator[Thread]:
 
 
 def _overloads(demands: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
-    found, totals = dict.fromkeys(demands, 0.0), dict[int, float]()
+    overloads, totals = dict.fromkeys(demands, 0.0), dict[int, float]()
     for load in demands.values():
         for cpu, part in load.items():
             totals[cpu] = totals.get(cpu, 0.0) + part
     for cpu, total in totals.items():
         if total > 1.0:
             for name, load in demands.items():
-                found[name] += (total - 1.0) * load.get(cpu, 0.0) / total
-    return found
+                overloads[name] += (total - 1.0) * load.get(cpu, 0.0) / total
+    return overloads
 
 
 def _clash(disturbed: Mapping[int, float], disturbing: Mapping[int, float]) -> float:

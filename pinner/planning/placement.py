@@ -111,7 +111,7 @@ def subject(target: Target) -> TargetKey | None:
 
 
 def subjects(targets: Iterable[Target]) -> frozenset[TargetKey]:
-    return frozenset(found for target in targets if (found := subject(target)) is not None)
+    return frozenset(kept for target in targets if (kept := subject(target)) is not None)
 
 
 OTHERS: tuple[Cause, ...] = ("cpuset", "systemd", "balancer", "libvirt", "unknown")
@@ -145,8 +145,8 @@ def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple
     return tuple(_drift(change, reader) for change in changes)
 
 
-def reasoned(plan: Plan, found: tuple[Drift, ...]) -> Plan:
-    causes = {drift.target.key: drift.detail or _in_words(drift) for drift in found}
+def reasoned(plan: Plan, drifts: tuple[Drift, ...]) -> Plan:
+    causes = {drift.target.key: drift.detail or _in_words(drift) for drift in drifts}
     changes = (
         replace(change, reason=f"{causes[change.target.key]}; {change.reason}")
         if change.target.key in causes

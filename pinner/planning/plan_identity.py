@@ -87,12 +87,12 @@ def _is_process_id(target: Target) -> bool:
 def refused(change: PlannedChange, why: str) -> Refused:
     match change:
         case AffinityChange():
-            asked = f"CPUs {change.after}"
+            wanted = f"CPUs {change.after}"
         case StateChange():
-            asked = f"the state '{change.after}'"
+            wanted = f"the state '{change.after}'"
         case _:
             assert_never(change)
-    return Refused(str(change.target), asked, why)
+    return Refused(str(change.target), wanted, why)
 
 
 def id_of(snapshot_id: str, request: Request) -> str:

@@ -71,8 +71,8 @@ class GuestNuma:
     def binding_of(self, vcpu: int) -> MemoryBinding | None:
         """The strict binding of the memory next to a vCPU."""
         cell = self.cell_of(vcpu)
-        found = (cell.memory if cell else None) or self.memory
-        return found if found is not None and found.mode == STRICT else None
+        binding = (cell.memory if cell else None) or self.memory
+        return binding if binding is not None and binding.mode == STRICT else None
 
     def cell_of(self, vcpu: int) -> GuestCell | None:
         return next((cell for cell in self.cells if vcpu in cell.vcpus), None)
@@ -176,13 +176,13 @@ class NovaIdentity:
     @property
     def dedicates(self) -> bool:
         """Whether all vCPUs (dedicated) or some (mixed) get CPUs of their own."""
-        asked = (count for spec, count in self.extra_specs.items() if _PCPUS.match(spec))
-        return self.extra_specs.get("hw:cpu_policy") in DEDICATING or any(map(_positive, asked))
+        counts = (count for spec, count in self.extra_specs.items() if _PCPUS.match(spec))
+        return self.extra_specs.get("hw:cpu_policy") in DEDICATING or any(map(_positive, counts))
 
     @property
     def emulator_policy(self) -> EmulatorPolicy:
-        asked = self.extra_specs.get("hw:emulator_threads_policy", "")
-        return next((policy for policy in _EMULATOR_POLICIES if policy == asked), "")
+        named = self.extra_specs.get("hw:emulator_threads_policy", "")
+        return next((policy for policy in _EMULATOR_POLICIES if policy == named), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,18 +292,18 @@ class Guest:
     @cached_property
     def threads_by_target(self) -> Mapping[Target, tuple[Thread, ...]]:
         """vCPUs last; parts without a thread are left out."""
-        found: dict[Target, tuple[Thread, ...]] = {}
+        threads: dict[Target, tuple[Thread, ...]] = {}
         if self.emulator.threads:
-            found[Target("emulator", self.uuid, None, self.name)] = self.emulator.threads
+            threads[Target("emulator", self.uuid, None, self.name)] = self.emulator.threads
         for vhost in self.vhost_threads:
-            found[Target("vhost", self.uuid, vhost.tid, self.name)] = (vhost,)
+            threads[Target("vhost", self.uuid, vhost.tid, self.name)] = (vhost,)
         for iothread in self.iothreads:
             if iothread.thread:
-                found[Target("iothread", self.uuid, iothread.id, self.name)] = (iothread.thread,)
+                threads[Target("iothread", self.uuid, iothread.id, self.name)] = (iothread.thread,)
         for vcpu in self.vcpus:
             if vcpu.thread:
-                found[self.vcpu_targets[vcpu.id]] = (vcpu.thread,)
-        return found
+                threads[self.vcpu_targets[vcpu.id]] = (vcpu.thread,)
+        return threads
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -88,10 +88,10 @@ class NovaConf:
             named = " of ".join(filter(None, (", ".join(self.files), self.source)))
             raise Invalid("nova.conf", named, f"{self.error}; {_REMEDY}")
         pin_set, shared = cpus(self.pin_set, "vcpu_pin_set"), cpus(self.shared, "cpu_shared_set")
-        found = NovaSets(cpus(self.dedicated, "cpu_dedicated_set"), pin_set or shared)
-        for conflict in conflicts(self, found):
+        sets = NovaSets(cpus(self.dedicated, "cpu_dedicated_set"), pin_set or shared)
+        for conflict in conflicts(self, sets):
             raise Invalid(conflict.option, conflict.value, conflict.why)
-        return found
+        return sets
 
 
 _REMEDY = (

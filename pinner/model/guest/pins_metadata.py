@@ -51,8 +51,8 @@ def own_elements(domain: Element) -> list[tuple[Element, PartPin]]:
 def written(domain: Element) -> tuple[PartPin, ...]:
     """Pins below <cputune>, whoever made them."""
     tune = domain.find("cputune")
-    found = () if tune is None else (_written_pin(element) for element in tune.iterfind("*"))
-    return tuple(pin for pin in found if pin is not None)
+    pins = () if tune is None else (_written_pin(element) for element in tune.iterfind("*"))
+    return tuple(pin for pin in pins if pin is not None)
 
 
 def text_of(pins: Iterable[PartPin]) -> str:
@@ -90,10 +90,10 @@ def _pin(kind: TargetKind, part: str | None, cpus: str | None) -> PartPin | None
     if (number is None) != (kind == "emulator") or (part is not None and kind == "emulator"):
         return None
     try:
-        found = CpuSet.parse(cpus or "", "cpus")
+        pinned = CpuSet.parse(cpus or "", "cpus")
     except Invalid:
         return None
-    return PartPin(kind, number, found) if found else None
+    return PartPin(kind, number, pinned) if pinned else None
 
 
 _DIGITS = 10

@@ -23,17 +23,17 @@ class CoreShape:
 
     def touched(self, cpus: CpuSet) -> CpuSet:
         """The lowest CPU of each core that has one of ``cpus``."""
-        found = 0
+        touched = 0
         for offset in self.offsets:
-            found |= cpus.bits >> offset
-        return CpuSet(found & self.lowest.bits)
+            touched |= cpus.bits >> offset
+        return CpuSet(touched & self.lowest.bits)
 
     def whole(self, cpus: CpuSet) -> int:
         """How many cores have all their CPUs in ``cpus``."""
-        found = self.lowest.bits
+        whole = self.lowest.bits
         for offset in self.offsets:
-            found &= cpus.bits >> offset
-        return found.bit_count()
+            whole &= cpus.bits >> offset
+        return whole.bit_count()
 
     def worth(self, cpus: CpuSet) -> float:
         """In cores: one of two hardware threads is half a core."""
@@ -317,7 +317,7 @@ class Topology:
 
 def _grouped(cpus: Iterable[tuple[K, int]]) -> dict[K, CpuSet]:
     """In the order of each key's first CPU."""
-    found: dict[K, int] = {}
+    groups: dict[K, int] = {}
     for key, cpu in cpus:
-        found[key] = found.get(key, 0) | 1 << cpu
-    return {key: CpuSet(bits) for key, bits in found.items()}
+        groups[key] = groups.get(key, 0) | 1 << cpu
+    return {key: CpuSet(bits) for key, bits in groups.items()}

@@ -87,8 +87,8 @@ class Objective:
     def decisive(self) -> tuple[Term, ...]:
         """Terms that the strategy asks for, of the first tier in which they change. The cost of the change does not
         count."""
-        asked = (tuple(term for term in tier if term.asked and term.tier < COST) for tier in self.tiers())
-        return next((tier for tier in asked if abs(rise(tier)) >= LEAST), ())
+        wanted = (tuple(term for term in tier if term.asked and term.tier < COST) for tier in self.tiers())
+        return next((tier for tier in wanted if abs(rise(tier)) >= LEAST), ())
 
     @property
     def gain(self) -> float:
@@ -98,8 +98,8 @@ class Objective:
 
     def term(self, name: str) -> Term:
         """Raises KeyError."""
-        found = {term.name: term for term in self.terms}
-        return found[name]
+        terms = {term.name: term for term in self.terms}
+        return terms[name]
 
 
 @dataclass(frozen=True, slots=True)

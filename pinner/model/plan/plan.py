@@ -208,11 +208,11 @@ CpusByGuest = Mapping[str, Mapping[int, CpuSet]]
 
 def vcpus_by_guest(wanted: Iterable[Wanted]) -> dict[str, dict[int, CpuSet]]:
     """Placed vCPUs only."""
-    found: dict[str, dict[int, CpuSet]] = {}
+    cpus: dict[str, dict[int, CpuSet]] = {}
     for want in wanted:
         if want.target.kind == "vcpu" and want.target.part is not None:
-            found.setdefault(want.target.owner, {})[want.target.part] = want.cpus
-    return found
+            cpus.setdefault(want.target.owner, {})[want.target.part] = want.cpus
+    return cpus
 
 
 def plan_id(*inputs: bytes) -> str:

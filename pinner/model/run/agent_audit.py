@@ -132,8 +132,8 @@ def head_text(head: SignedHead) -> str:
 
 def named_head(text: str) -> ChainHead | None:
     """Reads ``head_text``; None for another text."""
-    found = _HEAD.fullmatch(text)
-    return ChainHead(int(found[1]), found[2]) if found else None
+    match = _HEAD.fullmatch(text)
+    return ChainHead(int(match[1]), match[2]) if match else None
 
 
 def purged_text(last: ChainHead) -> str:
@@ -143,8 +143,8 @@ def purged_text(last: ChainHead) -> str:
 
 def named_purge(text: str) -> ChainHead | None:
     """Reads ``purged_text``; None for another text."""
-    found = _PURGED.fullmatch(text)
-    return ChainHead(int(found[1]), found[2]) if found else None
+    match = _PURGED.fullmatch(text)
+    return ChainHead(int(match[1]), match[2]) if match else None
 
 
 @dataclass(frozen=True, slots=True)

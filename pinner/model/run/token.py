@@ -105,10 +105,10 @@ def secret_hash(secret: str) -> str:
 
 def parse_token(text: str) -> PresentedToken:
     """Raises Invalid, which does not show the text."""
-    found = _TEXT.fullmatch(text)
-    if found is None:
+    match = _TEXT.fullmatch(text)
+    if match is None:
         raise Invalid("token", "(not shown)", "the text that `pinner-manage token create` printed")
-    return PresentedToken(found[1], secret_hash(found[2]))
+    return PresentedToken(match[1], secret_hash(match[2]))
 
 
 def check_name(name: str, field: str) -> str:

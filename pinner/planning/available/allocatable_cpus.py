@@ -147,12 +147,12 @@ class AllocatableCpus:
         return list(self.each_core_within(cpus))
 
     def each_core_within(self, cpus: CpuSet) -> Iterator[CpuSet]:
-        left = cpus.bits
-        while left:
-            core = self.cores[(left & -left).bit_length() - 1]
-            here = core.bits & left
+        rest = cpus.bits
+        while rest:
+            core = self.cores[(rest & -rest).bit_length() - 1]
+            here = core.bits & rest
             yield core if here == core.bits else CpuSet(here)
-            left ^= here
+            rest ^= here
 
     def count_cores(self, cpus: CpuSet) -> int:
         return sum(len(shape.touched(cpus)) for shape in self.shapes)

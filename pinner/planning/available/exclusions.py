@@ -28,8 +28,8 @@ def is_excluded_process(process: Process, request: Request) -> bool:
 
 def asked_for(process: Process, request: Request) -> bool:
     """By name or pid: it moves, busy or not."""
-    asked = request.processes
-    return bool(asked) and (process.name in asked or str(process.pid) in asked)
+    names = request.processes
+    return bool(names) and (process.name in names or str(process.pid) in names)
 
 
 def is_left_to_operator(guest: Guest, request: Request) -> bool:
@@ -104,8 +104,8 @@ def is_excluded_by_flavor(guest: Guest) -> bool:
 
 def strategy_of_flavor(guest: Guest, known: Collection[str]) -> str:
     """Empty where it asks for none that ``known`` has."""
-    asked = _specs(guest).get(STRATEGY, "")
-    return asked if asked and asked in known else ""
+    strategy = _specs(guest).get(STRATEGY, "")
+    return strategy if strategy and strategy in known else ""
 
 
 def warnings_of_flavor(guest: Guest, known: Collection[str]) -> Iterator[str]:
@@ -127,10 +127,10 @@ def _boolean(value: str) -> bool | None:
     from oslo_utils import strutils
 
     try:
-        found: bool = strutils.bool_from_string(value, strict=True)
+        boolean: bool = strutils.bool_from_string(value, strict=True)
     except ValueError:
         return None
-    return found
+    return boolean
 
 
 def _specs(guest: Guest) -> dict[str, str]:

@@ -56,10 +56,10 @@ def arguments(cpus: CpuSet) -> str:
 
 def grub_line(command_line: str, cpus: CpuSet) -> str:
     """For /etc/default/grub, without the arguments that GRUB adds."""
-    found = _ARGUMENT.findall(command_line)
-    for_kernel = found[: found.index("--")] if "--" in found else found
+    present = _ARGUMENT.findall(command_line)
+    for_kernel = present[: present.index("--")] if "--" in present else present
     remaining = [argument for argument in for_kernel if _name(argument) not in _REPLACED | _BOOT_LOADERS_OWN]
-    line = " ".join([*remaining, arguments(cpus), *found[len(for_kernel) :]])
+    line = " ".join([*remaining, arguments(cpus), *present[len(for_kernel) :]])
     return f'GRUB_CMDLINE_LINUX="{_SHELL_SPECIAL.sub(_ESCAPED, line)}"'
 
 

@@ -74,15 +74,15 @@ def may_move_to(guest: Guest, node: int) -> bool:
 
 
 def _bound(guest: Guest, vcpu: int, nodes: Mapping[int, CpuSet]) -> tuple[CpuSet | None, str]:
-    found = list(_bounds(guest, vcpu, nodes))
-    if not found:
+    bounds = list(_bounds(guest, vcpu, nodes))
+    if not bounds:
         return None, ""
-    cpus = found[0][0]
-    for other, _ in found[1:]:
+    cpus = bounds[0][0]
+    for other, _ in bounds[1:]:
         cpus &= other
     cell = guest.numa.cell_of(vcpu)
     whose = f"cell {cell.id} has " if cell else "the guest has "
-    return cpus, whose + " and ".join(reason for _, reason in found)
+    return cpus, whose + " and ".join(reason for _, reason in bounds)
 
 
 def _bounds(guest: Guest, vcpu: int, nodes: Mapping[int, CpuSet]) -> Iterator[tuple[CpuSet, str]]:
@@ -157,11 +157,11 @@ class MemoryBalance:
 
     def booked(self, guest: Guest, group: VcpuGroup, node: int | None, *, back: bool = False) -> "MemoryBalance":
         """``back``: the balance before that."""
-        asked = outstanding(guest, group)
-        if not asked or node is None or node not in self.nearest:
+        kib = outstanding(guest, group)
+        if not kib or node is None or node not in self.nearest:
             return self
         key = self.nearest[node], guest.numa.page_kib
-        return MemoryBalance({**self.free, key: self.free.get(key, 0) + (asked if back else -asked)}, self.nearest)
+        return MemoryBalance({**self.free, key: self.free.get(key, 0) + (kib if back else -kib)}, self.nearest)
 
 
 def everything(guest: Guest) -> VcpuGroup:

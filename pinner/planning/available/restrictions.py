@@ -59,16 +59,16 @@ def restrictions(snapshot: Snapshot, request: Request) -> Restrictions:
                 by_mask.setdefault(mask, []).append(_Found(process, load, process.reserves in _FIRM))
     counting: list[RestrictedAffinity] = []
     idle: list[RestrictedAffinity] = []
-    for mask, found in by_mask.items():
-        restriction = _restriction(mask, found)
-        (counting if any(each.counts for each in found) else idle).append(restriction)
+    for mask, holders in by_mask.items():
+        restriction = _restriction(mask, holders)
+        (counting if any(each.counts for each in holders) else idle).append(restriction)
     return Restrictions(tuple(counting), tuple(idle))
 
 
-def keeping(base: AllocatableCpus, found: Iterable[RestrictedAffinity]) -> AllocatableCpus:
+def keeping(base: AllocatableCpus, affinities: Iterable[RestrictedAffinity]) -> AllocatableCpus:
     """Less these affinities, as far as every role keeps its minimum of every node: the firm ones first, by their CPUs,
     then by load."""
-    if not (ordered := sorted(found, key=_order)):
+    if not (ordered := sorted(affinities, key=_order)):
         return base
     free = base.shared | base.exclusive
     touched = union(each.cpus for each in ordered)
@@ -121,8 +121,8 @@ def warnings(allocatable: AllocatableCpus) -> Iterator[str]:
         )
 
 
-def names(found: Iterable[RestrictedAffinity]) -> str:
-    return listed([f"{each.owner} (CPUs {each.cpus})" for each in found], NAMED)
+def names(affinities: Iterable[RestrictedAffinity]) -> str:
+    return listed([f"{each.owner} (CPUs {each.cpus})" for each in affinities], NAMED)
 
 
 def is_asked(process: Process, request: Request) -> bool:
@@ -203,15 +203,15 @@ def _masks(process: Process) -> dict[CpuSet, float]:
     return masks
 
 
-def _restriction(mask: CpuSet, found: list[_Found]) -> RestrictedAffinity:
-    first = max(found, key=lambda each: (each.firm, each.load, -each.process.pid))
+def _restriction(mask: CpuSet, holders: list[_Found]) -> RestrictedAffinity:
+    first = max(holders, key=lambda each: (each.firm, each.load, -each.process.pid))
     owner = str(Target("process", str(first.process.pid), first.process.started, first.process.name))
     if first.process.user:
         owner += f" of user {first.process.user}"
-    owner += and_more(len(found) - 1)
-    load = round(fsum(each.load for each in found), 2)
-    named = any(each.process.reserves == "configured" for each in found)
-    return RestrictedAffinity(mask, owner, any(each.firm for each in found), load, named)
+    owner += and_more(len(holders) - 1)
+    load = round(fsum(each.load for each in holders), 2)
+    named = any(each.process.reserves == "configured" for each in holders)
+    return RestrictedAffinity(mask, owner, any(each.firm for each in holders), load, named)
 
 
 def _blocked(allocatable: AllocatableCpus) -> str:

@@ -174,15 +174,15 @@ def _shortage(allocatable: AllocatableCpus, roles: Roles, missing: list[str]) ->
 
 def _literal_warnings(allocatable: AllocatableCpus, roles: Roles, literal: Mapping[str, CpuSet]) -> tuple[str, ...]:
     sets = {"housekeeping": roles.housekeeping, "emulator": roles.emulator, "vCPUs": roles.vcpu}
-    found = []
+    warnings = []
     for name, cpus in literal.items():
         siblings = union(allocatable.cores[cpu] for cpu in cpus) - cpus
         for other, others in sets.items():
             if split := siblings & others:
-                found.append(
+                warnings.append(
                     f"{name} {cpus} splits cores: CPUs {split} of {other} are hardware threads of the same cores"
                 )
         sockets = sorted({allocatable.sockets[cpu] for cpu in cpus if cpu in allocatable.sockets})
         if len(sockets) > 1:
-            found.append(f"{name} {cpus} spans sockets {', '.join(map(str, sockets))}")
-    return tuple(found)
+            warnings.append(f"{name} {cpus} spans sockets {', '.join(map(str, sockets))}")
+    return tuple(warnings)

@@ -148,14 +148,14 @@ class _Take:
     def first(self, cores: _FreeCores, steps: int, others: int) -> CpuSet:
         """``others`` roles share the remaining cores: their minimum remains, or one core where there are too few. A set
         of several steps stays below ``most``, and leaves one step to the other set."""
-        least, left = self.allocatable.minimum_cores, self.allocatable.cores_worth(cores.cpus)
+        least, remaining = self.allocatable.minimum_cores, self.allocatable.cores_worth(cores.cpus)
         taken = next(iter(cores))
         step = max(self.size, len(taken))
         size = self.size if steps == 1 else max(min(steps * step, self.most - (self.taken or step)), step)
         worth = self.allocatable.core_worth(taken)
         for core in islice(cores, 1, max(len(cores) - min(others, 1), 1)):
             more = self.allocatable.core_worth(core)
-            too_large = len(taken) + len(core) > size or round(left - worth - more, 6) < others * least
+            too_large = len(taken) + len(core) > size or round(remaining - worth - more, 6) < others * least
             if too_large and round(worth, 6) >= least:
                 break
             taken, worth = taken | core, worth + more
@@ -184,17 +184,17 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
     def made(steps: Steps) -> dict[NodeId, Slices]:
         return of_nodes(allocatable, request, free, steps, isolating=isolating)
 
-    steps, found = Steps(1, 1), made(Steps(1, 1))
-    while grown := _larger(allocatable, request, steps, union_of(found)):
+    steps, slices = Steps(1, 1), made(Steps(1, 1))
+    while grown := _larger(allocatable, request, steps, union_of(slices)):
         larger = made(grown)
-        if union_of(larger) == union_of(found):
+        if union_of(larger) == union_of(slices):
             break
-        steps, found = grown, larger
+        steps, slices = grown, larger
     for other in _others(allocatable, steps) if _may_be_larger(allocatable, request, free) else ():
-        candidate = found if other == steps else made(other)
+        candidate = slices if other == steps else made(other)
         if _is_now(allocatable, candidate, exactly=other.emulator > steps.emulator):
             return candidate
-    return found
+    return slices
 
 
 def _larger(allocatable: AllocatableCpus, request: Request, steps: Steps, sets: Slices) -> Steps | None:

@@ -20,13 +20,13 @@ def allocate(
 ) -> dict[str, tuple[int, ...]]:
     """CPUs by the guest's id. In a domain, guests in the given order take whole cores, the lowest first. A remainder
     gets a core of its own as long as there are enough; the last ones share."""
-    found: dict[str, list[int]] = {}
+    taken: dict[str, list[int]] = {}
     for _, names, parts in _in_domains(nodes, guests, layout):
         for name, own in zip(names, parts, strict=True):
-            mine = found.setdefault(name, [])
+            mine = taken.setdefault(name, [])
             for part in own:
                 mine += cpus(part)
-    return {name: tuple(mine) for name, mine in found.items()}
+    return {name: tuple(mine) for name, mine in taken.items()}
 
 
 def scored(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], layout: Layout) -> Score:
@@ -45,7 +45,7 @@ def score_of(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], taken
     """``taken`` are free CPUs of the nodes."""
     homes = {cpu: (position, *home) for position, node in enumerate(nodes) for cpu, home in node.homes.items()}
     begun = {(position, *core) for position, node in enumerate(nodes) for core in node.begun}
-    users = Counter(core for found in taken.values() for core in {homes[cpu] for cpu in found})
+    users = Counter(core for cpus in taken.values() for core in {homes[cpu] for cpu in cpus})
     rank = extra = 0
     placed = [guest for guest in guests if guest.id in taken]
     for guest in placed:
@@ -58,24 +58,24 @@ def score_of(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], taken
 
 
 def cpus(mask: int) -> list[int]:
-    found = []
+    numbers = []
     while mask:
         low = mask & -mask
-        found.append(low.bit_length() - 1)
+        numbers.append(low.bit_length() - 1)
         mask ^= low
-    return found
+    return numbers
 
 
 def _in_domains(
     nodes: Sequence[PackingNode], guests: Iterable[PackingGuest], layout: Layout
 ) -> Iterator[tuple[PackingDomain, list[str], tuple[_Parts, ...]]]:
-    found: dict[tuple[int, int], tuple[list[str], list[int]]] = {}
+    in_domain: dict[tuple[int, int], tuple[list[str], list[int]]] = {}
     for guest in guests:
         for node, domain, count in layout.get(guest.id, ()):
-            names, counts = found.setdefault((node, domain), ([], []))
+            names, counts = in_domain.setdefault((node, domain), ([], []))
             names.append(guest.id)
             counts.append(count)
-    for (node, domain), (names, counts) in sorted(found.items()):
+    for (node, domain), (names, counts) in sorted(in_domain.items()):
         here = nodes[node].domains[domain]
         yield here, names, _parts(here, tuple(counts))
 
@@ -84,11 +84,11 @@ def _in_domains(
 def _parts(domain: PackingDomain, counts: tuple[int, ...]) -> tuple[_Parts, ...]:
     """Cached: layouts have domains in common."""
     free = _FreeCores(domain, counts)
-    found = [free.take(count) for count in counts]
-    for parts, count in zip(found, counts, strict=True):
+    taken = [free.take(count) for count in counts]
+    for parts, count in zip(taken, counts, strict=True):
         if lacking := count - sum(map(int.bit_count, parts)):
             parts += free.take_any(lacking)
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, taken))
 
 
 def _shared(domain: PackingDomain, taken: Sequence[_Parts]) -> int:
@@ -157,11 +157,11 @@ class _FreeCores:
 
 
 def _first(mask: int, count: int) -> int:
-    found = 0
+    lowest = 0
     while mask and count:
         low = mask & -mask
-        found, mask, count = found | low, mask ^ low, count - 1
-    return found
+        lowest, mask, count = lowest | low, mask ^ low, count - 1
+    return lowest
 
 
 def bound(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Score:

@@ -66,11 +66,11 @@ class _Search:
             moved = any(cheaper)
 
     def layout(self) -> Layout:
-        found = {}
+        layout = {}
         for position in range(len(self._nodes)):
             for name, pieces in self._packed(position, self._on(position)).layout.items():
-                found[name] = tuple(piece._replace(node=position) for piece in pieces)
-        return found
+                layout[name] = tuple(piece._replace(node=position) for piece in pieces)
+        return layout
 
     def _bring_nearer(self, guest: PackingGuest) -> bool:
         for node in self._nearer(guest) if self._trials > 0 else ():
@@ -171,8 +171,8 @@ class _Search:
         key = tuple(domain.shape for domain in self._nodes[position].domains), tuple(guest.size for guest in guests)
         if key not in self._costs:
             self._packs -= len(guests)
-            found = self._packed(position, guests)
-            self._costs[key] = found.score.shared, sum(len(pieces) - 1 for pieces in found.layout.values())
+            packing = self._packed(position, guests)
+            self._costs[key] = packing.score.shared, sum(len(pieces) - 1 for pieces in packing.layout.values())
         return self._costs[key]
 
     def _packed(self, position: int, guests: Iterable[PackingGuest]) -> Packing:

@@ -103,15 +103,15 @@ def fullest(free: int, counts: Counts) -> tuple[tuple[int, int], ...]:
     for position in range(len(counts) - 1, -1, -1):
         size, number = counts[position]
         reachable[position] = _with(reachable[position + 1], size, number, free)
-    left = reachable[0].bit_length() - 1
-    found = []
+    rest = reachable[0].bit_length() - 1
+    chosen = []
     for position, (size, number) in enumerate(counts):
-        most = min(number, left // size)
-        used = next(n for n in range(most, -1, -1) if reachable[position + 1] >> (left - n * size) & 1)
+        most = min(number, rest // size)
+        used = next(n for n in range(most, -1, -1) if reachable[position + 1] >> (rest - n * size) & 1)
         if used:
-            found.append((size, used))
-            left -= used * size
-    return tuple(found)
+            chosen.append((size, used))
+            rest -= used * size
+    return tuple(chosen)
 
 
 def _with(sums: int, size: int, number: int, free: int) -> int:
@@ -157,8 +157,8 @@ def pack(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Packin
     best: tuple[Score, Layout] | None = None
     # A guest that fits comes before nodes that others prefer: then the rules are tried without the ranks.
     for ranked in (True, False):
-        asked = ordered if ranked else _indifferent(ordered)
-        for layout in _layouts(nodes, asked, least):
+        in_order = ordered if ranked else _indifferent(ordered)
+        for layout in _layouts(nodes, in_order, least):
             score = scored(nodes, ordered, layout)
             if best is None or score < best[0]:
                 best = score, layout

@@ -60,9 +60,9 @@ def improved(
 def _better(
     best: Packing, model: Model, nodes: Sequence[PackingNode], guests: list[PackingGuest], work: Work
 ) -> Packing:
-    found = solved(model, best.score, best.bound, work)
-    best = replace(best, bound=max(best.bound, found.bound))
-    layout = realised(model, nodes, found.values) if found.values else None
+    solution = solved(model, best.score, best.bound, work)
+    best = replace(best, bound=max(best.bound, solution.bound))
+    layout = realised(model, nodes, solution.values) if solution.values else None
     if layout is None or not _has_memory(nodes, guests, layout):
         return best
     score = scored(nodes, guests, layout)
@@ -108,16 +108,20 @@ def on_best_nodes(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], 
     columns = tuple(_columns(nodes, classes))
     costs = tuple(zip(*(_cost(column, nodes) for column in columns), strict=True))
     program = Program(tuple(_rows(nodes, classes, columns)), costs, Score(0, 0, 0, 0))
-    found = solved(program, start.score, start.bound, work)
-    best = replace(start, bound=max(start.bound, found.bound))
-    return exchanged(nodes, guests, best, _homes(columns, found.values)) if found.values and not best.proven else best
+    solution = solved(program, start.score, start.bound, work)
+    best = replace(start, bound=max(start.bound, solution.bound))
+    return (
+        exchanged(nodes, guests, best, _homes(columns, solution.values))
+        if solution.values and not best.proven
+        else best
+    )
 
 
 def _classes(guests: Sequence[PackingGuest]) -> list[_Class]:
-    found: dict[object, list[PackingGuest]] = {}
+    classes: dict[object, list[PackingGuest]] = {}
     for guest in sorted(guests, key=lambda guest: (-guest.size, guest.id)):
-        found.setdefault((guest.size, guest.memory, frozenset(guest.ranks.items())), []).append(guest)
-    return list(map(tuple, found.values()))
+        classes.setdefault((guest.size, guest.memory, frozenset(guest.ranks.items())), []).append(guest)
+    return list(map(tuple, classes.values()))
 
 
 def _columns(nodes: Sequence[PackingNode], classes: Sequence[_Class]) -> Iterator[_Column]:

@@ -92,14 +92,14 @@ def build(
     """None where a domain has too many patterns."""
     members = _classes(nodes, guests, pools)
     shapes = [Counter(domain.shape for node in pool for domain in nodes[node].domains if domain.free) for pool in pools]
-    if any(_too_many(shape) for found in shapes for shape in found):
+    if any(_too_many(shape) for of_pool in shapes for shape in of_pool):
         return None
     largest = max((guests.size for guests in members), default=0)
     columns: list[Column] = [Unplaced(each) for each in members]
-    for pool, found in enumerate(shapes):
+    for pool, of_pool in enumerate(shapes):
         columns += [InPool(pool, each) for each in members if pool in dict(each.ranks)]
-        columns += [Pattern(pool, shape, slots) for shape in found for slots in _fillings(shape)]
-        top = max((shape.free for shape in found), default=0)
+        columns += [Pattern(pool, shape, slots) for shape in of_pool for slots in _fillings(shape)]
+        top = max((shape.free for shape in of_pool), default=0)
         columns += _splits(pool, largest, top)
         columns += [Shrunk(pool, size) for size in range(1, top + 1)]
     rows = tuple(_rows(nodes, columns, members, shapes, pools))
@@ -136,7 +136,7 @@ def _too_many(shape: Shape) -> bool:
 def _classes(
     nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], pools: tuple[tuple[int, ...], ...]
 ) -> dict[GuestClass, tuple[str, ...]]:
-    found: dict[GuestClass, list[str]] = {}
+    classes: dict[GuestClass, list[str]] = {}
     for guest in guests:
         ranks = tuple(
             (number, guest.ranks[nodes[pool[0]].id])
@@ -144,8 +144,8 @@ def _classes(
             if nodes[pool[0]].id in guest.ranks
         )
         each = GuestClass(guest.size, ranks, guest.memory, needed_domains(nodes, guest.size, guest.ranks))
-        found.setdefault(each, []).append(guest.id)
-    return {each: tuple(sorted(found[each])) for each in sorted(found, reverse=True)}
+        classes.setdefault(each, []).append(guest.id)
+    return {each: tuple(sorted(classes[each])) for each in sorted(classes, reverse=True)}
 
 
 def _splits(pool: int, largest: int, top: int) -> Iterator[Split]:
@@ -164,11 +164,11 @@ def _rows(
 ) -> Iterator[ProgramRow]:
     """Each guest is placed or not, each domain has one pattern, each piece has a slot, only existing pieces are split,
     and memory fits."""
-    found: dict[_Limit, list[tuple[int, float]]] = {}
+    rows: dict[_Limit, list[tuple[int, float]]] = {}
     for position, column in enumerate(columns):
         for limit, factor in _terms(column):
-            found.setdefault(limit, []).append((position, factor))
-    for limit, entries in found.items():
+            rows.setdefault(limit, []).append((position, factor))
+    for limit, entries in rows.items():
         match limit:
             case GuestClass():
                 yield ProgramRow(tuple(entries), len(members[limit]), len(members[limit]))
@@ -285,7 +285,7 @@ def realised(model: Model, nodes: Sequence[PackingNode], values: Sequence[int]) 
         for domain, (node, position) in zip(domains, homes, strict=True):
             for name, cpus in domain.pieces:
                 pieces.setdefault(name, []).append(Piece(node, position, cpus))
-    return {name: tuple(sorted(_joined(found))) for name, found in pieces.items()}
+    return {name: tuple(sorted(_joined(of_guest))) for name, of_guest in pieces.items()}
 
 
 def _joined(pieces: list[Piece]) -> Iterator[Piece]:
@@ -307,8 +307,8 @@ def _filled(counts: _Counts, pool: int, owners: list[tuple[str, int]]) -> list[_
                     slots.setdefault(slot, []).append(domains[-1])
     _shrink(counts, pool, slots)
     items = _split(counts, pool, owners)
-    number = Counter(name for found in items.values() for name in found)
-    spanning = sorted((-number[name], name, size) for size, found in items.items() for name in found)
+    number = Counter(name for names in items.values() for name in names)
+    spanning = sorted((-number[name], name, size) for size, names in items.items() for name in names)
     for _, name, size in spanning:
         _give(slots[size], domains, name, size)
     return domains

@@ -67,12 +67,12 @@ def solved(program: Program, known: Score, bound: Score, work: Work) -> Solved:
         if proven and not values:
             value = known[term]
         else:
-            found = work.solve(program, term, limits, work.budget)
-            values = found.values or values
-            if not found.values or found.bound < found.value:
-                rest = [found.bound + constant, 0, 0, 0][: len(program.fixed) - term]
+            solution = work.solve(program, term, limits, work.budget)
+            values = solution.values or values
+            if not solution.values or solution.bound < solution.value:
+                rest = [solution.bound + constant, 0, 0, 0][: len(program.fixed) - term]
                 return Solved(values, max(bound, Score(*least, *rest)))
-            value = found.value + constant
+            value = solution.value + constant
         least.append(value)
         entries = tuple((column, factor) for column, factor in enumerate(factors) if factor)
         limits.append(ProgramRow(entries, float("-inf"), value - constant))
@@ -113,10 +113,10 @@ def _minimised(program: Program, term: int, limits: Sequence[ProgramRow], nodes:
     solver.passModel(lp)
     solver.run()
     info = solver.getInfo()
-    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    is_feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     least = info.mip_dual_bound
     bound = -(-int((least - _ROUNDING) * 1000) // 1000) if abs(least) < 1e9 else 0
-    if not found:
+    if not is_feasible:
         return Solution((), 0, bound)
     values = tuple(round(value) for value in solver.getSolution().col_value)
     return Solution(values, round(info.objective_function_value), bound)

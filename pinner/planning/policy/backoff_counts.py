@@ -12,20 +12,20 @@ from pinner.model.policy import Backoff, Backoffs, Drift
 from pinner.planning.placement import OTHERS
 
 
-def with_backoff(found: tuple[Drift, ...], backoffs: Backoffs, now: datetime) -> tuple[Drift, ...]:
+def with_backoff(drifts: tuple[Drift, ...], backoffs: Backoffs, now: datetime) -> tuple[Drift, ...]:
     """While a guest or process is not tried again after a failure, that is the cause of its drifts."""
-    return tuple(_with_backoff(drift, backoffs, now) for drift in found)
+    return tuple(_with_backoff(drift, backoffs, now) for drift in drifts)
 
 
-def reasons(found: Iterable[Drift]) -> dict[TargetKey, str]:
-    return {drift.target.key: _reason(drift) for drift in found if drift.backoff_until}
+def reasons(drifts: Iterable[Drift]) -> dict[TargetKey, str]:
+    return {drift.target.key: _reason(drift) for drift in drifts if drift.backoff_until}
 
 
-def after_reconcile(found: Iterable[Drift], backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
-    counted, found = forget(backoffs, now), tuple(found)
-    for group in {group_of(drift.target) for drift in found} & counted.keys():
+def after_reconcile(drifts: Iterable[Drift], backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
+    counted, drifts = forget(backoffs, now), tuple(drifts)
+    for group in {group_of(drift.target) for drift in drifts} & counted.keys():
         counted[group] = replace(counted[group], error="")
-    keys = {key: _is_restart(drift) for drift in found if (key := counted_as(drift)) is not None}
+    keys = {key: _is_restart(drift) for drift in drifts if (key := counted_as(drift)) is not None}
     return counted | {key: Backoff(_times(counted, key) + 1, now, "", is_new) for key, is_new in keys.items()}
 
 
@@ -44,9 +44,9 @@ def forget(backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
     }
 
 
-def restarts(plan: Plan, found: Iterable[Drift]) -> list[Drift]:
+def restarts(plan: Plan, drifts: Iterable[Drift]) -> list[Drift]:
     changed = {change.target.key for change in plan.changes}
-    return [drift for drift in found if drift.target.key in changed and _is_restart(drift)]
+    return [drift for drift in drifts if drift.target.key in changed and _is_restart(drift)]
 
 
 def counted_as(drift: Drift) -> TargetKey | None:

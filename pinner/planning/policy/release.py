@@ -110,9 +110,9 @@ def release(
     request = Request(guests=(guest,))
     theirs = of_others(allocatable_cpus(snapshot, request, only_firm=True)) if here else CpuSet()
     restored = partial(_restored, online=snapshot.topology.online, within=within, theirs=theirs)
-    made = tuple(change for each in here for change in _changes(each, past, snapshot.topology, restored, reason))
+    changes = tuple(change for each in here for change in _changes(each, past, snapshot.topology, restored, reason))
     measure = ObjectiveMeasure.of(snapshot, request.busy_threshold)
-    planned = {mask.tid: change.after for change in made for mask in change.before}
+    planned = {mask.tid: change.after for change in changes for mask in change.before}
     return Plan(
         id=plan_id(f"{snapshot_id} release {guest} {within}".encode()),
         host=snapshot.host,
@@ -121,8 +121,8 @@ def release(
         roles=Roles(
             CpuSet(), CpuSet(), CpuSet(), ("this plan allocates no CPUs: it restores the guest's prior affinities",)
         ),
-        wanted=tuple(Wanted(change.target, change.after, reason) for change in made),
-        changes=made,
+        wanted=tuple(Wanted(change.target, change.after, reason) for change in changes),
+        changes=changes,
         unplaced=(),
         skipped=(),
         warnings=(),

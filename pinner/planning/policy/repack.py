@@ -44,9 +44,9 @@ class RepackWatch:
 
 def pressure(objective: Objective) -> float:
     """How far guests are spread, by the terms' weights; remote_memory in GiB x distance."""
-    asked = [term for term in objective.terms if term.asked]
-    memory = fsum(term.weight * term.after for term in asked if term.name == "remote_memory")
-    return fsum(term.weight * term.after for term in asked if term.name in _PRESSURE) + memory / _MIB_OF_GIB
+    terms = [term for term in objective.terms if term.asked]
+    memory = fsum(term.weight * term.after for term in terms if term.name == "remote_memory")
+    return fsum(term.weight * term.after for term in terms if term.name in _PRESSURE) + memory / _MIB_OF_GIB
 
 
 def refusal(rule: RepackRule, plan: Plan) -> str:

@@ -244,9 +244,9 @@ def _without_memory(host: Snapshot, new: NewGuests) -> str:
         return ""
     balance = MemoryBalance.of(host.topology, host.guests)
     page = new.shape.page_kib
-    asked = sum(outstanding(guest, everything(guest)) for guest in host.guests if guest.numa.page_kib == page)
-    left = max(sum(free for (_, size), free in balance.free.items() if size == page), 0)
-    if not balance.nearest or asked <= left:
+    needed = sum(outstanding(guest, everything(guest)) for guest in host.guests if guest.numa.page_kib == page)
+    available = max(sum(free for (_, size), free in balance.free.items() if size == page), 0)
+    if not balance.nearest or needed <= available:
         return ""
     what = f"huge pages of {page} KiB" if page else "memory"
-    return f"the host has {left} KiB of {what} left, and its guests would need {asked} KiB"
+    return f"the host has {available} KiB of {what} left, and its guests would need {needed} KiB"

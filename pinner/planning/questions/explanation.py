@@ -47,10 +47,10 @@ class _Question:
     def reasons(self) -> Iterator[str]:
         """Each reason once, or why the plan does not place the guest."""
         target = self.guest.target
-        left = [each.why for each in (*self.plan.unplaced, *self.plan.skipped) if each.target == target]
+        why_not = [each.why for each in (*self.plan.unplaced, *self.plan.skipped) if each.target == target]
         wanted = [want.reason for want in self.plan.wanted if _is_vcpu(want.target, self.guest)]
-        outside = [] if wanted or left else ["the request does not name the guest"]
-        yield from dict.fromkeys((*wanted, *left, *outside))
+        outside = [] if wanted or why_not else ["the request does not name the guest"]
+        yield from dict.fromkeys((*wanted, *why_not, *outside))
 
     def elsewhere(self, cpus: CpuSet) -> Iterator[Alternative]:
         """Places where the guest is not, or not alone, if it now uses these CPUs."""

@@ -124,17 +124,17 @@ def _governors(snapshot: Snapshot) -> Iterator[Finding]:
     conf = snapshot.nova
     if conf is None or conf.error or not conf.power_management:
         return
-    found: defaultdict[str | None, set[int]] = defaultdict(set)
+    cpus_by_governor: defaultdict[str | None, set[int]] = defaultdict(set)
     managed = _nova_sets(conf).dedicated - CpuSet.of([0])
     for cpu in snapshot.topology.cpus:
         if cpu.id in managed and cpu.online:
-            found[cpu.governor].add(cpu.id)
-    if conf.sets_governors and None in found:
-        why = f"CPUs {CpuSet.of(found[None])} have no frequency governor, and Nova does not start then"
+            cpus_by_governor[cpu.governor].add(cpu.id)
+    if conf.sets_governors and None in cpus_by_governor:
+        why = f"CPUs {CpuSet.of(cpus_by_governor[None])} have no frequency governor, and Nova does not start then"
         line = "cpu_power_management_strategy = cpu_state"
         yield Finding("cpu_power_management_strategy", why, line, LIBVIRT)
-    if conf.switches_cpus_off and len(found) > 1:
-        named = ", ".join(f"{governor or 'none'} on {CpuSet.of(ids)}" for governor, ids in found.items())
+    if conf.switches_cpus_off and len(cpus_by_governor) > 1:
+        named = ", ".join(f"{governor or 'none'} on {CpuSet.of(ids)}" for governor, ids in cpus_by_governor.items())
         why = f"the CPUs of cpu_dedicated_set have different frequency governors ({named}): Nova does not start then"
         line = f"cpupower -c {managed & snapshot.topology.online} frequency-set -g performance"
         yield Finding("cpu_dedicated_set", why, line, "")
@@ -239,22 +239,22 @@ def _options(conf: NovaConf | None) -> Iterator[tuple[str, str]]:
 
 
 def _malformed(conf: NovaConf | None) -> list[tuple[str, Invalid]]:
-    found = []
+    malformed = []
     for option, value in _options(conf):
         try:
             cpus(value, option)
         except Invalid as error:
-            found.append((option, error))
-    return found
+            malformed.append((option, error))
+    return malformed
 
 
 def _nova_sets(conf: NovaConf | None) -> NovaSets:
     """As written, also where Nova refuses them together."""
-    found: dict[str, CpuSet] = {}
+    sets: dict[str, CpuSet] = {}
     for option, value in _options(conf):
         with suppress(Invalid):
-            found[option] = cpus(value, option)
-    dedicated, shared, pin_set = (found.get(option, CpuSet()) for option, _ in _options(NovaConf(())))
+            sets[option] = cpus(value, option)
+    dedicated, shared, pin_set = (sets.get(option, CpuSet()) for option, _ in _options(NovaConf(())))
     return NovaSets(dedicated, pin_set or shared)
 
 

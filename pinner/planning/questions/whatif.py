@@ -38,8 +38,8 @@ def what_if(
     why."""
     known = installed() if strategies is None else strategies
     then = scenario.request or request
-    for asked in (request, then):
-        require_known(asked.strategy, known)
+    for either in (request, then):
+        require_known(either.strategy, known)
     before = planner.plan(snapshot, "", request, known)
     other = changed(snapshot, scenario)
     first = _outcome(before)
@@ -89,8 +89,8 @@ def planned(plan: Plan) -> dict[str, float]:
 def difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
     """Without the terms that are the same."""
     names = dict.fromkeys((*before, *after))
-    found = {name: round(after.get(name, 0.0) - before.get(name, 0.0), _DIGITS) for name in names}
-    return {name: more for name, more in found.items() if more}
+    rises = {name: round(after.get(name, 0.0) - before.get(name, 0.0), _DIGITS) for name in names}
+    return {name: more for name, more in rises.items() if more}
 
 
 _UUID = "ffffffff-ffff-4fff-bfff-{:012x}"
@@ -106,9 +106,9 @@ def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
         raise Invalid("add", count, f"at most {MAX_NEW_GUESTS} guests together")
     if (vcpus := sum(each.count * each.shape.vcpus for each in scenario.add)) > MAX_NEW_VCPUS:
         raise Invalid("add", vcpus, f"guests of at most {MAX_NEW_VCPUS} vCPUs together")
-    found = without_guests(snapshot, scenario.remove)
-    found = without_cpus(found, scenario.without_cpus, scenario.without_nodes)
-    return with_guests(found, scenario.add)
+    host = without_guests(snapshot, scenario.remove)
+    host = without_cpus(host, scenario.without_cpus, scenario.without_nodes)
+    return with_guests(host, scenario.add)
 
 
 def without_guests(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
@@ -150,26 +150,26 @@ def without_cpus(snapshot: Snapshot, cpus: CpuSet, nodes: Collection[int] = ()) 
     gone = cpus | union(node.cpus for node in topology.nodes if node.id in nodes) & topology.online
     if not gone and not nodes:
         return snapshot
-    if not (left := topology.online - gone):
+    if not (remaining := topology.online - gone):
         raise NoFit(1, 0, f"no CPU would be left without CPUs {gone}")
     return replace(
         snapshot,
         topology=_without(topology, gone, nodes),
-        guests=tuple(_guest_without(guest, left, gone, nodes) for guest in snapshot.guests),
+        guests=tuple(_guest_without(guest, remaining, gone, nodes) for guest in snapshot.guests),
         processes=tuple(
-            replace(process, threads=tuple(_thread_without(thread, left, gone) for thread in process.threads))
+            replace(process, threads=tuple(_thread_without(thread, remaining, gone) for thread in process.threads))
             for process in snapshot.processes
         ),
-        baseline=snapshot.baseline - gone or left,
+        baseline=snapshot.baseline - gone or remaining,
         dedicated=snapshot.dedicated - gone,
         shared=snapshot.shared - gone,
         placed=tuple(mask - gone for mask in snapshot.placed if mask - gone),
     )
 
 
-def _guest(number: int, asked: NewGuests, cpus: CpuSet, tid: int) -> Guest:
-    shape = asked.shape
-    specs = {exclusions.STRATEGY: asked.strategy} if asked.strategy else {}
+def _guest(number: int, new: NewGuests, cpus: CpuSet, tid: int) -> Guest:
+    shape = new.shape
+    specs = {exclusions.STRATEGY: new.strategy} if new.strategy else {}
     return Guest(
         uuid=_UUID.format(number),
         name=f"new{number}",
@@ -201,21 +201,21 @@ def _without(topology: Topology, gone: CpuSet, nodes: Collection[int]) -> Topolo
     )
 
 
-def _guest_without(guest: Guest, left: CpuSet, gone: CpuSet, nodes: Collection[int]) -> Guest:
+def _guest_without(guest: Guest, remaining: CpuSet, gone: CpuSet, nodes: Collection[int]) -> Guest:
     return replace(
         guest,
         vcpus=tuple(
-            replace(vcpu, thread=_thread_without(vcpu.thread, left, gone)) if vcpu.thread else vcpu
+            replace(vcpu, thread=_thread_without(vcpu.thread, remaining, gone)) if vcpu.thread else vcpu
             for vcpu in guest.vcpus
         ),
         emulator=replace(
-            guest.emulator, threads=tuple(_thread_without(each, left, gone) for each in guest.emulator.threads)
+            guest.emulator, threads=tuple(_thread_without(each, remaining, gone) for each in guest.emulator.threads)
         ),
         iothreads=tuple(
-            replace(each, thread=_thread_without(each.thread, left, gone)) if each.thread else each
+            replace(each, thread=_thread_without(each.thread, remaining, gone)) if each.thread else each
             for each in guest.iothreads
         ),
-        vhost_threads=tuple(_thread_without(each, left, gone) for each in guest.vhost_threads),
+        vhost_threads=tuple(_thread_without(each, remaining, gone) for each in guest.vhost_threads),
         memory_per_node={node: kib for node, kib in guest.memory_per_node.items() if node not in nodes},
         numa=replace(
             guest.numa, huge_kib={node: kib for node, kib in guest.numa.huge_kib.items() if node not in nodes}
@@ -223,5 +223,5 @@ def _guest_without(guest: Guest, left: CpuSet, gone: CpuSet, nodes: Collection[i
     )
 
 
-def _thread_without(thread: Thread, left: CpuSet, gone: CpuSet) -> Thread:
-    return replace(thread, affinity=thread.affinity - gone or left) if thread.affinity & gone else thread
+def _thread_without(thread: Thread, remaining: CpuSet, gone: CpuSet) -> Thread:
+    return replace(thread, affinity=thread.affinity - gone or remaining) if thread.affinity & gone else thread

@@ -56,10 +56,10 @@ class _Scope:
 
     @classmethod
     def of(cls, snapshot: Snapshot, request: Request, placement: Placement | None) -> "_Scope":
-        asked = _asked(snapshot, request)
-        ours = [guest for guest in asked if not _stays(guest, request)]
+        requested = _asked(snapshot, request)
+        ours = [guest for guest in requested if not _stays(guest, request)]
         chosen = {guest.uuid for guest in ours}
-        skipped = tuple(guest for guest in asked if guest.uuid not in chosen)
+        skipped = tuple(guest for guest in requested if guest.uuid not in chosen)
         return cls(
             guests=tuple(ours),
             skipped=skipped,
@@ -152,14 +152,14 @@ class Context:
 
     def groups(self, guest: Guest) -> tuple[VcpuGroup, ...]:
         """Of plugged-in vCPUs, by the CPUs to which they are bound."""
-        if (found := self._groups.get(guest.uuid)) is None:
-            found = self._groups[guest.uuid] = self._groups_of(guest)
-        return found
+        if (groups := self._groups.get(guest.uuid)) is None:
+            groups = self._groups[guest.uuid] = self._groups_of(guest)
+        return groups
 
     @cached_property
     def irqs(self) -> Mapping[TargetKey, DeviceIrq]:
-        found = self.snapshot.irqs or DeviceIrqs()
-        return {irq.target.key: irq for irq in found.irqs}
+        irqs = self.snapshot.irqs or DeviceIrqs()
+        return {irq.target.key: irq for irq in irqs.irqs}
 
     @cached_property
     def of_others(self) -> CpuSet:
@@ -171,11 +171,11 @@ class Context:
 
     @cached_property
     def _recorded(self) -> Mapping[str, Mapping[int, CpuSet]]:
-        found: dict[str, dict[int, CpuSet]] = {}
+        by_guest: dict[str, dict[int, CpuSet]] = {}
         for (kind, owner, part), cpus in self.places.items():
             if kind == "vcpu" and part is not None:
-                found.setdefault(owner, {})[part] = cpus
-        return found
+                by_guest.setdefault(owner, {})[part] = cpus
+        return by_guest
 
     def _groups_of(self, guest: Guest) -> tuple[VcpuGroup, ...]:
         here, cores = guest.plugged, self.cores.get(guest.uuid)

@@ -68,13 +68,13 @@ def _assigned(
     context: Context, classes: tuple[_Class, ...], *, best_fit: bool, crowd: bool
 ) -> tuple[dict[str, CpuSet], int]:
     """By UUID, and the number of guests without a class."""
-    left = [each.left for each in classes]
+    free = [each.left for each in classes]
     chosen: dict[str, CpuSet] = {}
     without = 0
 
     def give(guest: Guest, position: int) -> None:
         chosen[guest.uuid] = classes[position].cpus & context.cores.get(guest.uuid, classes[position].cpus)
-        left[position] -= len(guest.plugged)
+        free[position] -= len(guest.plugged)
 
     for guest in context.guests:
         for position in _present(context, guest, classes):
@@ -83,13 +83,13 @@ def _assigned(
         if guest.uuid in chosen:
             continue
         able = [position for position, each in enumerate(classes) if each.can_have(context, guest)]
-        with_room = [position for position in able if left[position] >= len(guest.plugged)]
+        with_room = [position for position in able if free[position] >= len(guest.plugged)]
         if with_room:
-            give(guest, min(with_room, key=lambda position: left[position]) if best_fit else with_room[0])
+            give(guest, min(with_room, key=lambda position: free[position]) if best_fit else with_room[0])
         else:
             without += 1
             if able and crowd:
-                give(guest, max(able, key=lambda position: (left[position], -position)))
+                give(guest, max(able, key=lambda position: (free[position], -position)))
     return chosen, without
 
 

@@ -50,13 +50,13 @@ def allocatable_cpus(
     it, for instance with a plan's shell commands. Its lowest CPU is the lowest free one without it, and no other
     restricted affinity has any of its CPUs.
     """
-    found = restrictions(snapshot, request)
-    of_processes = tuple(_outside(found.counting, in_use))
+    restricted = restrictions(snapshot, request)
+    of_processes = tuple(_outside(restricted.counting, in_use))
     least = snapshot.minimum_cores if request.minimum_cores is None else request.minimum_cores
     pinned = (*_outside(of_guests(snapshot, request), hosts_own), *of_ovs(snapshot))
     isolating = request.strategy in ISOLATING
     base = AllocatableCpus.of(snapshot, pinned, partitioned(snapshot, request), least, isolating=isolating)
-    base = replace(base, idle=tuple(_outside(found.idle, in_use)), demand=_demand(snapshot, request))
+    base = replace(base, idle=tuple(_outside(restricted.idle, in_use)), demand=_demand(snapshot, request))
     mask = _by_hand(base, request, of_processes, any_order=bool(snapshot.shared))
     kept = (each for each in of_processes if each.cpus != mask and (each.firm or not only_firm))
     return replace(keeping(base, kept), by_hand=mask)
@@ -81,8 +81,8 @@ def _by_hand(
     return CpuSet()
 
 
-def _outside(found: Iterable[RestrictedAffinity], in_use: CpuSet) -> Iterator[RestrictedAffinity]:
-    return (replace(each, cpus=each.cpus - in_use) for each in found if each.cpus - in_use)
+def _outside(affinities: Iterable[RestrictedAffinity], in_use: CpuSet) -> Iterator[RestrictedAffinity]:
+    return (replace(each, cpus=each.cpus - in_use) for each in affinities if each.cpus - in_use)
 
 
 def _demand(snapshot: Snapshot, request: Request) -> Demand:
@@ -101,14 +101,14 @@ def moving(
 ) -> Iterator[Moving]:
     """None is real-time: on shared CPUs, a real-time thread stops all the others."""
     for process in () if request.fix else snapshot.processes:
-        asked, busy = is_asked(process, request), process.load > request.busy_threshold
+        requested, busy = is_asked(process, request), process.load > request.busy_threshold
         placed = moves_processes(request) and (busy or (process.pid, process.started) in managed_processes)
-        if not (asked or placed) or is_excluded_process(process, request) or process.is_realtime:
+        if not (requested or placed) or is_excluded_process(process, request) or process.is_realtime:
             continue
-        threads = tuple(thread for thread in process.threads if reason_to_stay(process, thread) in _movable(asked))
+        threads = tuple(thread for thread in process.threads if reason_to_stay(process, thread) in _movable(requested))
         if threads:
             reason = "was busy when pinner placed it: stays off the guests' CPUs"
-            if asked:
+            if requested:
                 reason = "asked for by name"
             elif busy:
                 load = f"{process.load:.1f} % of one CPU, above {request.busy_threshold:g} %"
@@ -142,10 +142,10 @@ def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
     guests does not ask for."""
     per_cpu = []
     for process in () if request.fix else snapshot.processes:
-        asked = is_asked(process, request)
-        if not (asked or (moves_processes(request) and process.load > request.busy_threshold)):
+        requested = is_asked(process, request)
+        if not (requested or (moves_processes(request) and process.load > request.busy_threshold)):
             continue
-        if process.immovable_reason == "per-cpu" and not asked:
+        if process.immovable_reason == "per-cpu" and not requested:
             per_cpu.append(process)
         elif is_excluded_process(process, request):
             yield LeftOut(
@@ -153,12 +153,12 @@ def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
                 f"{process.load:.1f} % of one CPU; the request excludes it (excluded_processes)",
             )
         elif process.immovable_reason == "guest":
-            if asked:
+            if requested:
                 yield LeftOut(process_target(process), "it belongs to a guest and is placed with that guest")
         elif process.is_realtime and process.immovable_reason != "pinner":
             yield LeftOut(process_target(process), _why_realtime(process))
         else:
-            yield from _immovable_threads(process, asked=asked)
+            yield from _immovable_threads(process, asked=requested)
     if per_cpu:
         yield _busiest(per_cpu)
 

@@ -14,8 +14,8 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(_plan: Plan, context: Context) -> Additions:
-    found = context.snapshot.coalescing or ()
-    cards = [each for each in found if each.target.key in context.places or _is_hasty(each)]
+    known = context.snapshot.coalescing or ()
+    cards = [each for each in known if each.target.key in context.places or _is_hasty(each)]
     whys = {each: _why_not(each) for each in cards if not each.usecs}
     return Additions(
         wanted=tuple(_wanted(each) for each in cards if not whys.get(each)),

@@ -17,11 +17,11 @@ from pinner.planning.settings.row import Additions, PlanRow
 def _additions(plan: Plan, context: Context) -> Additions:
     wanted: list[Wanted] = []
     skipped: list[LeftOut] = []
-    for found in context.snapshot.guest_rps or ():
-        if why := _why_left_out(found, plan, context):
-            skipped.append(LeftOut(found.as_target, f"its RPS stays: {why}"))
+    for rps in context.snapshot.guest_rps or ():
+        if why := _why_left_out(rps, plan, context):
+            skipped.append(LeftOut(rps.as_target, f"its RPS stays: {why}"))
         else:
-            wanted += (_wanted(found, queue) for queue in found.queues)
+            wanted += (_wanted(rps, queue) for queue in rps.queues)
     changed = {want.target.owner.partition(" ")[0]: want.target.name for want in wanted if want.reason != _STAYS}
     return Additions(
         wanted=tuple(wanted),
@@ -35,33 +35,33 @@ def _additions(plan: Plan, context: Context) -> Additions:
 
 def _objection(change: StateChange, plan: Plan, context: Context) -> str:
     guest = change.target.owner.partition(" ")[0]
-    found = next(each for each in context.snapshot.guest_rps or () if each.guest == guest)
-    if why := _why_left_out(found, plan, context):
+    rps = next(each for each in context.snapshot.guest_rps or () if each.guest == guest)
+    if why := _why_left_out(rps, plan, context):
         return why
     if change.before != GuestCpus(CpuSet()):
         return f"its RPS has vCPUs {change.before} already"
-    if change.after != GuestCpus(found.online):
-        return f"a plan gives it the vCPUs {found.online}, and no others"
+    if change.after != GuestCpus(rps.online):
+        return f"a plan gives it the vCPUs {rps.online}, and no others"
     return ""
 
 
 _STAYS = "in place"
 
 
-def _why_left_out(found: GuestRps, plan: Plan, context: Context) -> str:
-    guest = next((each for each in context.snapshot.guests if each.uuid == found.guest), None)
+def _why_left_out(rps: GuestRps, plan: Plan, context: Context) -> str:
+    guest = next((each for each in context.snapshot.guests if each.uuid == rps.guest), None)
     if guest is None or is_excluded_guest(guest, plan.request):
         return "the guest is excluded"
     if plan.request.guests and not {guest.name, guest.uuid} & {*plan.request.guests}:
         return "the request names other guests"
-    return found.unread
+    return rps.unread
 
 
-def _wanted(found: GuestRps, queue: GuestQueue) -> Wanted:
+def _wanted(rps: GuestRps, queue: GuestQueue) -> Wanted:
     if queue.vcpus:
-        return Wanted(found.target(queue), CpuSet(), _STAYS, GuestCpus(queue.vcpus))
-    why = f"the card has fewer queues than the guest has vCPUs ({len(found.online)}): all of them take its packets"
-    return Wanted(found.target(queue), CpuSet(), why, GuestCpus(found.online))
+        return Wanted(rps.target(queue), CpuSet(), _STAYS, GuestCpus(queue.vcpus))
+    why = f"the card has fewer queues than the guest has vCPUs ({len(rps.online)}): all of them take its packets"
+    return Wanted(rps.target(queue), CpuSet(), why, GuestCpus(rps.online))
 
 
 def _commands(target: Target, state: State) -> Iterator[str]:

@@ -15,10 +15,10 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 def _additions(plan: Plan, context: Context) -> Additions:
     guests, online = guest_cpus(context, plan), context.snapshot.topology.online
-    found = context.snapshot.irqbalance or ()
-    whys = {each: _why_not(each, guests, online) for each in found}
+    balancers = context.snapshot.irqbalance or ()
+    whys = {each: _why_not(each, guests, online) for each in balancers}
     return Additions(
-        wanted=tuple(_wanted(found, whys, guests)),
+        wanted=tuple(_wanted(balancers, whys, guests)),
         skipped=tuple(LeftOut(each.target, why) for each, why in whys.items() if why),
     )
 
@@ -42,8 +42,8 @@ def _why_not(balancer: Balancer, guests: CpuSet, online: CpuSet) -> str:
     return ""
 
 
-def _wanted(found: tuple[Balancer, ...], whys: dict[Balancer, str], guests: CpuSet) -> Iterator[Wanted]:
-    for balancer in found:
+def _wanted(balancers: tuple[Balancer, ...], whys: dict[Balancer, str], guests: CpuSet) -> Iterator[Wanted]:
+    for balancer in balancers:
         if balancer.banned_now is None or whys[balancer]:
             continue
         banned = balancer.banned_now | guests

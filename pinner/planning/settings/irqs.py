@@ -20,15 +20,15 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
-    found = context.snapshot.irqs or DeviceIrqs()
+    irqs = context.snapshot.irqs or DeviceIrqs()
     places = _Places.of(context, plan)
-    if found.irqs and not places.housekeeping:
+    if irqs.irqs and not places.housekeeping:
         why = f"no interrupt is moved: no housekeeping CPU ({plan.roles.housekeeping}) is free of guests"
         return Additions(warnings=(why,))
     return Additions(
-        wanted=_placed(found, places, context),
-        skipped=tuple(_left_out(found, places)),
-        warnings=tuple(_warnings(found, places, context)),
+        wanted=_placed(irqs, places, context),
+        skipped=tuple(_left_out(irqs, places)),
+        warnings=tuple(_warnings(irqs, places, context)),
     )
 
 
@@ -109,8 +109,8 @@ class _Places:
         return f"its CPUs are not on the node of its device: {to}{beside}"
 
 
-def _placed(found: DeviceIrqs, places: _Places, context: Context) -> tuple[Wanted, ...]:
-    ours = (irq for irq in found.irqs if not immovable_reason(irq))
+def _placed(irqs: DeviceIrqs, places: _Places, context: Context) -> tuple[Wanted, ...]:
+    ours = (irq for irq in irqs.irqs if not immovable_reason(irq))
     movable = sorted(ours, key=lambda irq: (irq.device, irq.number))
     staying: dict[TargetKey, Wanted] = {}
     taken: dict[int, float] = {}
@@ -144,17 +144,17 @@ def _take(taken: dict[int, float], cpus: CpuSet) -> None:
         taken[cpu] = taken.get(cpu, 0.0) + 1 / len(cpus)
 
 
-def _left_out(found: DeviceIrqs, places: _Places) -> Iterator[LeftOut]:
-    for irq in found.irqs:
+def _left_out(irqs: DeviceIrqs, places: _Places) -> Iterator[LeftOut]:
+    for irq in irqs.irqs:
         if (reason := immovable_reason(irq)) and not places.is_right(irq):
             yield LeftOut(irq.target, reason)
 
 
-def _warnings(found: DeviceIrqs, places: _Places, context: Context) -> Iterator[str]:
-    topology, asked = context.snapshot.topology, context.request.asks_for("irqbalance")
-    for balancer in context.snapshot.irqbalance or found.balancers:
+def _warnings(irqs: DeviceIrqs, places: _Places, context: Context) -> Iterator[str]:
+    topology, may_ban = context.snapshot.topology, context.request.asks_for("irqbalance")
+    for balancer in context.snapshot.irqbalance or irqs.balancers:
         banned = balancer.bans(topology.isolated | topology.nohz_full)
-        if asked and balancer.banned_now is not None:
+        if may_ban and balancer.banned_now is not None:
             continue  # the plan has its banned CPUs, too
         if banned is None:
             yield (

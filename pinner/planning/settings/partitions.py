@@ -23,8 +23,8 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
     if why := why_not_asked(plan):
         return why
     allocatable = context.allocatable
-    left = allocatable.online - allocatable.isolated - cpus_of(change.after)
-    return "" if left else "no CPU would be left for the host"
+    remaining = allocatable.online - allocatable.isolated - cpus_of(change.after)
+    return "" if remaining else "no CPU would be left for the host"
 
 
 def _commands(target: Target, state: State) -> Iterator[str]:

@@ -14,8 +14,8 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(_plan: Plan, context: Context) -> Additions:
-    found = context.snapshot.queues or ()
-    cards = [each for each in found if each.target.key in context.places or (each.is_up and _is_alone(each, context))]
+    known = context.snapshot.queues or ()
+    cards = [each for each in known if each.target.key in context.places or (each.is_up and _is_alone(each, context))]
     wanted = tuple(_wanted(each, context) for each in cards)
     growing = (each.interface for each in cards if each.count == 1)
     return Additions(

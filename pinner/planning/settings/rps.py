@@ -30,9 +30,9 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 def _wanted(queues: tuple[RpsQueue, ...], guests: CpuSet) -> Iterator[Wanted]:
     for queue in queues:
-        left = queue.cpus - guests
-        why = f"takes the CPUs of guests ({queue.cpus & guests}) out of RPS" if left != queue.cpus else "in place"
-        yield Wanted(queue.target, left, why, left)
+        remaining = queue.cpus - guests
+        why = f"takes the CPUs of guests ({queue.cpus & guests}) out of RPS" if remaining != queue.cpus else "in place"
+        yield Wanted(queue.target, remaining, why, remaining)
 
 
 def _commands(target: Target, state: State) -> Iterator[str]:

@@ -15,11 +15,11 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
-    found = context.snapshot.sysctls or {}
+    values = context.snapshot.sysctls or {}
     asked = (rule for rule in SYSCTLS.values() if _is_asked(rule, plan.request))
     rules = [rule for rule in asked if is_needed(rule.needs, context.snapshot)]
-    missing = (LeftOut(rule.target, "this kernel has no such sysctl") for rule in rules if rule.key not in found)
-    return Additions(tuple(_wanted(rules, found)), tuple(missing))
+    missing = (LeftOut(rule.target, "this kernel has no such sysctl") for rule in rules if rule.key not in values)
+    return Additions(tuple(_wanted(rules, values)), tuple(missing))
 
 
 def _objection(change: StateChange, plan: Plan, context: Context) -> str:
@@ -50,9 +50,9 @@ def is_needed(need: Need, snapshot: Snapshot) -> bool:
     return True
 
 
-def _wanted(rules: list[SysctlRule], found: Mapping[str, int]) -> Iterator[Wanted]:
+def _wanted(rules: list[SysctlRule], values: Mapping[str, int]) -> Iterator[Wanted]:
     for rule in rules:
-        if (value := found.get(rule.key)) is not None:
+        if (value := values.get(rule.key)) is not None:
             why = "in place" if rule.is_good(value) else rule.why
             yield Wanted(rule.target, CpuSet(), why, rule.wanted(value))
 

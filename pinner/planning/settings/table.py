@@ -38,10 +38,10 @@ def with_remedies(plan: Plan, context: Context) -> Plan:
         if getattr(context.snapshot, kind.module) is None:
             raise Invalid("with", kind.remedy, row.expected)
         added = row.additions(plan, context)
-        made = changes(context, added.wanted)
+        needed = changes(context, added.wanted)
         plan = replace(
             plan,
-            changes=(*plan.changes, *made) if label in INSIDE else (*made, *plan.changes),
+            changes=(*plan.changes, *needed) if label in INSIDE else (*needed, *plan.changes),
             wanted=(*plan.wanted, *added.wanted),
             skipped=(*plan.skipped, *added.skipped),
             warnings=(*plan.warnings, *added.warnings),

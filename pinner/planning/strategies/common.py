@@ -39,13 +39,13 @@ def float_over(guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Ite
 
 def divided(context: Context, roles: Roles) -> tuple[Context, tuple[LeftOut, ...]]:
     """The guests whose nodes have CPUs of each set, and the others: only bound guests can be left out."""
-    left = tuple(
+    left_out = tuple(
         LeftOut(guest.target, why)
         for guest in context.guests
         if (guest.uuid in context.bounds or guest.uuid in context.cores) and (why := _lacking(context, guest, roles))
     )
-    out = {each.target.owner for each in left}
-    return replace(context, guests=tuple(guest for guest in context.guests if guest.uuid not in out)), left
+    out = {each.target.owner for each in left_out}
+    return replace(context, guests=tuple(guest for guest in context.guests if guest.uuid not in out)), left_out
 
 
 def beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[NodeId]) -> CpuSet:

@@ -64,9 +64,9 @@ def _placed(context: Context, resolved: Resolved, allocation: Allocation) -> Ans
     roles = replace(resolved.roles, vcpu=exclusive)
     wanted = list(place_host_processes(context, roles))
     for guest in context.guests:
-        if found := allocation.places.get(guest.uuid):
-            wanted += place_emulator(guest, beside(context, resolved, guest, found.nodes))
-            wanted += pin(guest, found.cpus, f"an isolated CPU of its own; {why_here(context, guest, found.nodes)}")
+        if place := allocation.places.get(guest.uuid):
+            wanted += place_emulator(guest, beside(context, resolved, guest, place.nodes))
+            wanted += pin(guest, place.cpus, f"an isolated CPU of its own; {why_here(context, guest, place.nodes)}")
     unplaced = _with_remedy(context, resolved, allocation.unplaced)
     # More isolated CPUs are worth a reboot only if another guest then fits.
     goal = exclusive if unplaced == allocation.unplaced else resolved.roles.vcpu
@@ -167,8 +167,8 @@ def _place_live(context: Context, resolved: Resolved) -> Answer:
 def _slice(context: Context) -> str:
     """Only one: partitions of two slices cannot share CPUs."""
     slices = Counter(guest.cgroups[0] for guest in context.guests if len(guest.cgroups) == _UNIT_DEPTH)
-    found = min(slices, key=lambda each: (each.state.kind == "member", -slices[each], each.path), default=None)
-    return found.path if found else ""
+    slice_ = min(slices, key=lambda each: (each.state.kind == "member", -slices[each], each.path), default=None)
+    return slice_.path if slice_ else ""
 
 
 def _divided(context: Context, slice_: str) -> tuple[Context, list[LeftOut]]:
@@ -237,8 +237,8 @@ def allocated(context: Context, resolved: Resolved, roles: Roles) -> tuple[Roles
         again = allocate(context, wider.vcpu)
         if len(again.unplaced) < len(allocation.unplaced):
             roles, allocation = wider, again
-    left = roles.vcpu - union(CpuSet.of(place.cpus.values()) for place in allocation.places.values())
-    emulators = _emulators(context, resolved, roles, allocation, left if auto else CpuSet())
+    free = roles.vcpu - union(CpuSet.of(place.cpus.values()) for place in allocation.places.values())
+    emulators = _emulators(context, resolved, roles, allocation, free if auto else CpuSet())
     grown = roles.vcpu & union(emulators.values())
     return replace(roles, emulator=roles.emulator | grown, vcpu=roles.vcpu - grown), allocation, emulators
 
@@ -248,7 +248,7 @@ def _as_pinned(context: Context, roles: Roles) -> Roles:
         return roles
     movable = _for_vcpus(context, roles)
     masks = (context.recorded(guest) or context.current(guest) for guest in context.guests)
-    ones = union(mask for found in masks for mask in found.values() if len(mask) == 1) & movable
+    ones = union(mask for of_guest in masks for mask in of_guest.values() if len(mask) == 1) & movable
     if context.request.smt == "isolate":
         ones = union(context.allocatable.cores[cpu] for cpu in ones) & movable
     own = union(_own(context, guest) for guest in context.guests)
@@ -273,11 +273,11 @@ def _spare(context: Context, roles: Roles) -> CpuSet:
     """CPUs that no guest needs, the same number of each node as far as possible."""
     free = roles.emulator - roles.housekeeping
     needed = union(_own(context, guest) for guest in context.guests)
-    count, found = len(free) - len(context.guests), CpuSet()
+    count, spare = len(free) - len(context.guests), CpuSet()
     for core in _in_turn(context, free):
         if len(core) <= count and not core & needed and core <= _for_vcpus(context, roles):
-            found, count = found | core, count - len(core)
-    return found
+            spare, count = spare | core, count - len(core)
+    return spare
 
 
 def _in_turn(context: Context, free: CpuSet) -> Iterator[CpuSet]:

@@ -128,8 +128,8 @@ def _homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet], room:
     places, homes = context.current(guest), _Homes()
     for group in context.groups(guest):
         capacity = {node: len(cpus) for node, pool in pools.items() if (cpus := group.within(pool))}
-        here, left = _nodes_of(places, group, pools, context), room.less(guest, homes)
-        homes[group] = node_choice.choose(context.snapshot, guest, group, capacity, left.free, here, left.memory)
+        here, rest = _nodes_of(places, group, pools, context), room.less(guest, homes)
+        homes[group] = node_choice.choose(context.snapshot, guest, group, capacity, rest.free, here, rest.memory)
     return homes
 
 

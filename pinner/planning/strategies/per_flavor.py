@@ -108,9 +108,9 @@ def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
 
 
 def _merged(answer: Answer, part: _Part, host: str) -> Answer:
-    asked = f"its flavor has {exclusions.STRATEGY} = {part.name!r}, but it gets {host}"
+    gets_host = f"its flavor has {exclusions.STRATEGY} = {part.name!r}, but it gets {host}"
     warnings = tuple(
-        f"guest {guest.name}: {asked}: {part.refused[guest.uuid]}"
+        f"guest {guest.name}: {gets_host}: {part.refused[guest.uuid]}"
         for guest in part.guests
         if guest.uuid in part.refused
     )

@@ -97,15 +97,15 @@ def require_known(name: str, strategies: Mapping[str, Strategy]) -> None:
     """Raises NotFound, and Invalid for a plug-in that does not load."""
     if name not in strategies:
         raise NotFound("strategy", name, tuple(sorted(strategies)))
-    if isinstance(found := strategies[name], Unavailable):
-        raise found.refusal()
+    if isinstance(strategy := strategies[name], Unavailable):
+        raise strategy.refusal()
 
 
 @cache
 def _own(name: str) -> Strategy:
     module, kind = OWN[name].split(":")
-    made: Strategy = getattr(import_module(module), kind)()
-    return made
+    strategy: Strategy = getattr(import_module(module), kind)()
+    return strategy
 
 
 @cache
@@ -113,7 +113,7 @@ def _plug_ins() -> dict[str, Strategy]:
     """None replaces one of pinner's own."""
     from importlib.metadata import entry_points  # imports the parsers of mail and of zip files
 
-    found: dict[str, Strategy] = {}
+    plug_ins: dict[str, Strategy] = {}
     broken: dict[str, Strategy] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         if point.name in OWN:
@@ -129,5 +129,5 @@ def _plug_ins() -> dict[str, Strategy]:
             # Its name differs from object to object, while a strategy's name is its class's.
             broken[point.name] = cast("Strategy", Unavailable(point.name, why))
         else:
-            found[strategy.name] = strategy
-    return {name: each for name, each in (broken | found).items() if name not in OWN}
+            plug_ins[strategy.name] = strategy
+    return {name: each for name, each in (broken | plug_ins).items() if name not in OWN}

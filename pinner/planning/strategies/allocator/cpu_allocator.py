@@ -54,11 +54,11 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     waiting = [guest for guest in together if guest.uuid not in places]
     if waiting:
         packed = free_cpus.pack(waiting)
-        found = free_cpus.places(waiting, packed)
-        places |= found
+        packed_now = free_cpus.places(waiting, packed)
+        places |= packed_now
         if len(waiting) == len(together) and len(places) == len(context.guests):
             return Allocation(places, (), guest_packing.optimality_of(packed.packing, packed.packing.score))
-        free_cpus.take_packed(waiting, found)
+        free_cpus.take_packed(waiting, packed_now)
     free_cpus, places = _with_room_made(context, free_cpus, places, staying)
     trial, anew = _packed_anew(context, free_cpus, places, staying)
     moves = sum(1 for uuid, place in staying.items() if anew.get(uuid) != place)
@@ -218,7 +218,7 @@ def _movers(
     if sum(free.values()) < needs(newcomer):
         return
     least = min(len(group.vcpus) for group in context.groups(newcomer))
-    found = [
+    candidates = [
         (len(movers), sum(map(needs, movers)), tuple(guest.uuid for guest in movers), movers)
         for count in range(1, min(_MOST_MOVERS, most) + 1)
         for movers in combinations(allocated, count)
@@ -227,7 +227,7 @@ def _movers(
     ]
     possible = (
         movers
-        for _, _, _, movers in sorted(found, key=lambda each: each[:3])
+        for _, _, _, movers in sorted(candidates, key=lambda each: each[:3])
         if len(context.groups(newcomer)) > 1
         or _could_move(context, movers, places[movers[0].uuid].nodes, free, needs(newcomer))
     )
@@ -244,20 +244,20 @@ def _could_move(
     """By numbers alone: a guest of this size gets one of ``nodes``."""
     groups = sorted((len(group.vcpus) for guest in movers for group in context.groups(guest)), reverse=True)
     for node in set(nodes):
-        left = dict(free)
+        free_then = dict(free)
         for guest in movers:
             for home, group in zip(nodes, context.groups(guest), strict=False):
-                left[home] += len(group.vcpus)
-        left[node] -= size
-        if left[node] >= 0 and all(_fits_best(left, group) for group in groups):
+                free_then[home] += len(group.vcpus)
+        free_then[node] -= size
+        if free_then[node] >= 0 and all(_fits_best(free_then, group) for group in groups):
             return True
     return False
 
 
-def _fits_best(left: dict[NodeId, int], size: int) -> bool:
+def _fits_best(free: dict[NodeId, int], size: int) -> bool:
     """The fullest node with room then has them."""
-    nodes = [node for node, count in left.items() if count >= size]
+    nodes = [node for node, count in free.items() if count >= size]
     if not nodes:
         return False
-    left[min(nodes, key=lambda node: left[node])] -= size
+    free[min(nodes, key=lambda node: free[node])] -= size
     return True

@@ -64,11 +64,11 @@ class FreeCpus:
 
     def without(self, guests: Iterable[Guest], places: Mapping[str, GuestAllocation]) -> "FreeCpus":
         """This state stays as it is."""
-        found = copy(self)
-        found._free, found._slots = dict(self._free), dict(self._slots)
+        other = copy(self)
+        other._free, other._slots = dict(self._free), dict(self._slots)
         for guest in guests:
-            found._leave(guest, places[guest.uuid])
-        return found
+            other._leave(guest, places[guest.uuid])
+        return other
 
     @property
     def cores(self) -> guest_packing.FreeCores:
@@ -119,14 +119,14 @@ class FreeCpus:
 
     def places(self, guests: Sequence[Guest], packed: guest_packing.Packed) -> dict[str, GuestAllocation]:
         """Without taking their CPUs."""
-        found: dict[str, GuestAllocation] = {}
+        places: dict[str, GuestAllocation] = {}
         for guest in guests:
             if cpus := packed.cpus.get(guest.uuid):
                 (group,) = self.context.groups(guest)
-                found[guest.uuid] = GuestAllocation(
+                places[guest.uuid] = GuestAllocation(
                     (packed.nodes[guest.uuid],), dict(zip(group.vcpus, cpus, strict=True))
                 )
-        return found
+        return places
 
     def take_packed(self, guests: Sequence[Guest], places: Mapping[str, GuestAllocation]) -> None:
         for guest in guests:
@@ -138,15 +138,15 @@ class FreeCpus:
 
     def pack_and_take(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
         """As many as fit; by UUID."""
-        found = self.places(guests, self.pack(guests))
-        self.take_packed(guests, found)
-        return found
+        places = self.places(guests, self.pack(guests))
+        self.take_packed(guests, places)
+        return places
 
     def take_all(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
         """Raises NoFit."""
         places = {guest.uuid: self.take_best(guest) for guest in guests if not self.is_packed(guest)}
-        left = [guest for guest in guests if guest.uuid not in places]
-        places |= self.pack_and_take(left) if left else {}
+        unplaced = [guest for guest in guests if guest.uuid not in places]
+        places |= self.pack_and_take(unplaced) if unplaced else {}
         for guest in guests:
             if guest.uuid not in places:
                 raise NoFit(needs(guest), max(self.free.values(), default=0), "no node has room for it")
@@ -155,21 +155,21 @@ class FreeCpus:
     def _pinned(self, group: VcpuGroup, masks: Mapping[int, CpuSet]) -> _OnNode:
         """Two vCPUs on one CPU, or on one core with smt ``isolate``, would use the same CPUs twice. A vCPU may be on
         any CPU of its core."""
-        found = [masks[vcpu].bits if vcpu in masks else 0 for vcpu in group.vcpus]
-        cpus, bound = _union(found), -1 if group.cpus is None else group.cpus.bits
+        bits = [masks[vcpu].bits if vcpu in masks else 0 for vcpu in group.vcpus]
+        cpus, bound = _union(bits), -1 if group.cpus is None else group.cpus.bits
         # A guest that is not pinned one to one is the usual case: no slot is searched for it.
-        for node, free in self._free.items() if all(mask.bit_count() == 1 for mask in found) else ():
+        for node, free in self._free.items() if all(mask.bit_count() == 1 for mask in bits) else ():
             if cpus & free & self._allowed[node] & bound == cpus:
-                ids = [mask.bit_length() - 1 for mask in found]
-                uses = list(map(self._uses, ids)) if self._isolate else found
+                ids = [mask.bit_length() - 1 for mask in bits]
+                uses = list(map(self._uses, ids)) if self._isolate else bits
                 used = _union(uses)
                 if used & free == used and sum(map(int.bit_count, uses)) == used.bit_count():
                     return node, list(map(_Slot, ids, uses))
-        raise NoFit(len(found), 0, "its vCPUs are not pinned to free CPUs of one node, one for each")
+        raise NoFit(len(bits), 0, "its vCPUs are not pinned to free CPUs of one node, one for each")
 
     def _best(self, guest: Guest, group: VcpuGroup) -> _OnNode:
         slots = {node: _within(group, self._slots_of(node)) for node in self._cores}
-        free = {node: len(found) for node, found in slots.items()}
+        free = {node: len(there) for node, there in slots.items()}
         node = node_choice.choose(self.context.snapshot, guest, group, free, free, memory=self._memory)
         return node, slots[node][: len(group.vcpus)]
 
@@ -298,26 +298,26 @@ def parts_of(guest: Guest, free: Mapping[NodeId, int]) -> dict[VcpuGroup, NodeId
         raise NoFit(len(vcpus), total, f"all NUMA nodes together have {total} of the CPUs that vCPUs may use")
     nodes = sorted(free, key=lambda node: (-free[node], node is None, node or 0))
     for count in range(least, len(nodes) + 1):
-        if found := _by_cells(guest, {node: free[node] for node in nodes[:count]}):
-            return found
-    found, begin = {}, 0
+        if parts := _by_cells(guest, {node: free[node] for node in nodes[:count]}):
+            return parts
+    parts, begin = {}, 0
     for node in nodes[:least]:
         if here := vcpus[begin : begin + free[node]]:
-            found[VcpuGroup(tuple(here))] = node
+            parts[VcpuGroup(tuple(here))] = node
         begin += len(here)
-    return found
+    return parts
 
 
 def parts_pinned(guest: Guest, masks: Mapping[int, CpuSet], nodes: Mapping[NodeId, CpuSet]) -> list[VcpuGroup]:
     """The vCPUs in parts by the node of their CPUs. Raises NoFit where a vCPU is not on one node."""
-    found: dict[NodeId, list[int]] = {}
+    on_nodes: dict[NodeId, list[int]] = {}
     for vcpu in guest.plugged:
         mask = masks.get(vcpu, CpuSet())
         homes = [node for node, cpus in nodes.items() if mask and mask <= cpus]
         if not homes:
             raise NoFit(len(guest.plugged), 0, f"vCPU {vcpu} is not pinned to CPUs of one node")
-        found.setdefault(homes[0], []).append(vcpu)
-    return [VcpuGroup(tuple(vcpus)) for vcpus in found.values()]
+        on_nodes.setdefault(homes[0], []).append(vcpu)
+    return [VcpuGroup(tuple(vcpus)) for vcpus in on_nodes.values()]
 
 
 def _by_cells(guest: Guest, free: dict[NodeId, int]) -> dict[VcpuGroup, NodeId]:

@@ -76,14 +76,14 @@ class FreeCores:
         )
 
     def guests(self, context: Context, guests: Iterable[Guest]) -> list[values.PackingGuest]:
-        kinds, found = self.known.kinds.setdefault(tuple(self.memory.free.items()), {}), []
+        kinds, named = self.known.kinds.setdefault(tuple(self.memory.free.items()), {}), []
         for guest in guests:
             resident, special = tuple(guest.memory_per_node.items()), "" if guest.numa == _ONE_CELL else guest.uuid
             key = guest.memory_kib, guest.plugged, guest.pci, resident, special
             if (kind := kinds.get(key)) is None:
                 kind = kinds[key] = self._kind(context, guest)
-            found.append(kind.named(guest.uuid))
-        return found
+            named.append(kind.named(guest.uuid))
+        return named
 
     def _kind(self, context: Context, guest: Guest) -> _Kind:
         snapshot, group, every = context.snapshot, context.groups(guest)[0], context.allocatable.nodes
@@ -104,10 +104,10 @@ class FreeCores:
 
 
 def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> Packed:
-    nodes, asked = free.nodes(context), free.guests(context, guests)
-    found = _best(context, nodes, asked)
-    homes = {name: nodes[pieces[0].node].id for name, pieces in found.layout.items()}
-    return Packed(allocate(nodes, sorted(asked, key=_order), found.layout), homes, found)
+    nodes, wanted = free.nodes(context), free.guests(context, guests)
+    packing = _best(context, nodes, wanted)
+    homes = {name: nodes[pieces[0].node].id for name, pieces in packing.layout.items()}
+    return Packed(allocate(nodes, sorted(wanted, key=_order), packing.layout), homes, packing)
 
 
 def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -> int:
@@ -120,23 +120,25 @@ def optimality(
 ) -> Optimality:
     """Of these CPUs, compared with all guests packed anew. Where some stay, nobody has packed them anew: only
     ``optimal`` asks the solver for the bound then."""
-    nodes, asked = empty.nodes(context), empty.guests(context, guests)
-    cpus = {guest.id: empty.counted(context, taken[guest.id]) for guest in asked if guest.id in taken}
-    score = score_of(nodes, asked, cpus)
+    nodes, wanted = empty.nodes(context), empty.guests(context, guests)
+    cpus = {guest.id: empty.counted(context, taken[guest.id]) for guest in wanted if guest.id in taken}
+    score = score_of(nodes, wanted, cpus)
     by_rules = some_stay and context.request.strategy != OPTIMAL
-    anew = replace(_packed_by_rules(nodes, tuple(asked)), note=NOT_ASKED) if by_rules else _best(context, nodes, asked)
+    anew = (
+        replace(_packed_by_rules(nodes, tuple(wanted)), note=NOT_ASKED) if by_rules else _best(context, nodes, wanted)
+    )
     return optimality_of(anew, score)
 
 
 def optimality_of(anew: Packing, score: values.Score) -> Optimality:
-    found = Packing({}, score, min(anew.bound, score), "" if score <= anew.bound else anew.note)
-    return Optimality(_terms(score), _terms(found.bound), round(found.gap, 6), found.proven, found.note)
+    packing = Packing({}, score, min(anew.bound, score), "" if score <= anew.bound else anew.note)
+    return Optimality(_terms(score), _terms(packing.bound), round(packing.gap, 6), packing.proven, packing.note)
 
 
 def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Sequence[values.PackingGuest]) -> Packing:
-    found = _packed_by_rules(nodes, tuple(guests))
-    if found.proven or _is_trial(context):
-        return found
+    packing = _packed_by_rules(nodes, tuple(guests))
+    if packing.proven or _is_trial(context):
+        return packing
     from pinner.planning.packing import program
 
     optimal = context.request.strategy == OPTIMAL
@@ -184,15 +186,15 @@ def _improved(
     from pinner.planning.packing.patterns import are_alike
     from pinner.planning.packing.program import Work
 
-    found = _packed_by_rules(nodes, guests)
+    packing = _packed_by_rules(nodes, guests)
     if quickly and not are_alike(nodes, guests):
-        found = exchanged(nodes, guests, found)
+        packing = exchanged(nodes, guests, packing)
         if solve is not None:
-            found = on_best_nodes(nodes, guests, found, Work(solve, budget))
-        return found if found.proven or solve is None else replace(found, note=NOT_QUICK)
+            packing = on_best_nodes(nodes, guests, packing, Work(solve, budget))
+        return packing if packing.proven or solve is None else replace(packing, note=NOT_QUICK)
     if solve is not None or not quickly:
-        found = improved(nodes, guests, found, budget, solve=solve, quickly=quickly)
-    return found if found.proven else exchanged(nodes, guests, found)
+        packing = improved(nodes, guests, packing, budget, solve=solve, quickly=quickly)
+    return packing if packing.proven else exchanged(nodes, guests, packing)
 
 
 def _order(guest: values.PackingGuest) -> tuple[int, str]:

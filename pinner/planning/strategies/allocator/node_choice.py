@@ -36,14 +36,14 @@ def choose(
     5. whether the guest runs there already (``here``);
     6. the number of free CPUs, descending; then the id.
     """
-    asked = len(group.vcpus)
+    size = len(group.vcpus)
     balance = MemoryBalance.of(snapshot.topology, snapshot.guests) if memory is None else memory
 
     fitting = _fitting(snapshot, guest, group, capacity, balance)
     preference = preferences(snapshot, guest, fitting)
 
     def rank(node: NodeId) -> tuple[bool, Preference, bool, int, bool, int]:
-        return free[node] < asked, preference[node], node not in here, -free[node], node is None, node or 0
+        return free[node] < size, preference[node], node not in here, -free[node], node is None, node or 0
 
     return min(fitting, key=rank)
 
@@ -63,11 +63,11 @@ def _mean_distances(
     known: Mapping[int, Node], nodes: Collection[NodeId], shares: Mapping[NodeId, float]
 ) -> dict[NodeId, float]:
     parts = [(node, part) for node, part in shares.items() if node is not None]
-    found = dict.fromkeys(nodes, 0.0)
+    distances = dict.fromkeys(nodes, 0.0)
     for node in nodes if parts else ():
         if node is not None:
-            found[node] = fsum([part * distance(known, node, other) for other, part in parts])
-    return found
+            distances[node] = fsum([part * distance(known, node, other) for other, part in parts])
+    return distances
 
 
 def with_memory(
@@ -82,34 +82,34 @@ def _fitting(
     snapshot: Snapshot, guest: Guest, group: VcpuGroup, capacity: Mapping[NodeId, int], balance: MemoryBalance
 ) -> list[NodeId]:
     """Raises NoFit with the numbers."""
-    asked = len(group.vcpus)
-    large = [node for node in capacity if capacity[node] >= asked]
+    size = len(group.vcpus)
+    large = [node for node in capacity if capacity[node] >= size]
     if not large:
         largest = max(capacity.values(), default=0)
         if group.why:
-            raise NoFit(asked, largest, f"{group.why}; {largest} of the CPUs there can be given to its vCPUs")
-        raise NoFit(asked, largest, f"no NUMA node has more than {largest} of the CPUs that vCPUs may use")
+            raise NoFit(size, largest, f"{group.why}; {largest} of the CPUs there can be given to its vCPUs")
+        raise NoFit(size, largest, f"no NUMA node has more than {largest} of the CPUs that vCPUs may use")
     if group.why:
         return large
     if not (fitting := with_memory(snapshot, guest, group, large, balance)):
         most = max(capacity[node] for node in large)
-        raise NoFit(asked, most, _too_little(snapshot, guest, group, large, balance))
+        raise NoFit(size, most, _too_little(snapshot, guest, group, large, balance))
     return fitting
 
 
 def _too_little(
     snapshot: Snapshot, guest: Guest, group: VcpuGroup, large: Collection[NodeId], balance: MemoryBalance
 ) -> str:
-    asked, most = memory_of(guest, group), max(snapshot.topology.local_memory.get(node, 0) for node in large)
-    if asked > most:
-        return f"no NUMA node with enough CPUs has the guest's {asked} KiB of memory; the largest has {most} KiB"
+    needed, most = memory_of(guest, group), max(snapshot.topology.local_memory.get(node, 0) for node in large)
+    if needed > most:
+        return f"no NUMA node with enough CPUs has the guest's {needed} KiB of memory; the largest has {most} KiB"
     page, rest = guest.numa.page_kib, outstanding(guest, group)
-    left = {node: balance.room(node, page) or 0 for node in large}
-    best = max(left, key=lambda node: (left[node], -(node or 0)))
+    rooms = {node: balance.room(node, page) or 0 for node in large}
+    best = max(rooms, key=lambda node: (rooms[node], -(node or 0)))
     kind = f"memory in huge pages of {page} KiB" if page else "memory"
     return (
         f"no NUMA node with enough CPUs has {rest} KiB of {kind} left for the guest; "
-        f"node {best} has the most, {left[best]} KiB"
+        f"node {best} has the most, {rooms[best]} KiB"
     )
 
 
