@@ -35,10 +35,10 @@ class Target:
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
 
-    model/kinds.py has the type of each state. The kernel reuses the numbers of interrupts, so the PCI address of the
-    device and the driver's name are part of the identity. So is the index of an interface, because another one may get
-    its name. The CPUs of a governor are those that have one frequency. The state of irqbalance is the CPUs to which it
-    sends no interrupts. The boot of a guest's kernel is part of the identity of its queue, because RPS ends with it.
+    model/kinds.py has the type of each state. The kernel reuses numbers of interrupts, so the device's PCI address and
+    the driver's name are part of the identity; so is the index of an interface, whose name another one may get. The
+    CPUs of a governor have one frequency. irqbalance's state is the CPUs to which it sends no interrupts. The boot of a
+    guest's kernel identifies its queue, because RPS ends with it.
     """
 
     kind: TargetKind

@@ -90,18 +90,17 @@ HostEventKind = Literal[
     "policy-set",
     "lost",
 ]
-"""guest-started    a guest runs: it was started, restored or migrated in             subject: UUID
-guest-stopped    a guest has stopped: shut off, destroyed, saved, migrated away    subject: UUID
-guest-changed    pins or metadata changed, a vCPU or iothread plugged in           subject: UUID
-guest-reset      the operating system in the guest was restarted, and QEMU was not subject: UUID
-guest-paused     the guest's vCPUs were stopped                                    subject: UUID
-guest-event      Nova, a hook or a caller reported an event of a guest             subject: UUID
-process-started  a process started with a watched name, or took one, and its
-                 affinity is not one that pinner set                               subject: pid
-cpuset-written   cpuset.cpus of the cgroup of a guest or service changed           subject: cgroup path
-cpu-changed      a CPU went offline or came online                                 subject: CPU id
-policy-set       the host has a new policy                                         subject: empty
-lost             events were lost: too many at once, or a source was interrupted   subject: empty"""
+"""guest-started    runs: was started, restored or migrated in               subject: UUID
+guest-stopped    shut off, destroyed, saved, migrated away                subject: UUID
+guest-changed    pins or metadata changed, a vCPU or iothread plugged in  subject: UUID
+guest-reset      its operating system was restarted, and QEMU was not     subject: UUID
+guest-paused     its vCPUs were stopped                                   subject: UUID
+guest-event      Nova, a hook or a caller reported an event               subject: UUID
+process-started  started with a watched name, or took one, and its affinity is not pinner's; subject: pid
+cpuset-written   cpuset.cpus of a guest's or service's cgroup changed     subject: cgroup path
+cpu-changed      went offline or came online                              subject: CPU id
+policy-set       the host has a new policy                                subject: empty
+lost             too many events at once, or a source was interrupted     subject: empty"""
 
 
 @dataclass(frozen=True, slots=True)

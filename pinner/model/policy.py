@@ -130,15 +130,15 @@ Cause = Literal[
     "unknown",
 ]
 """Found by comparing a snapshot with the recorded placement:
-arrived    the target is new here, or placed first    restarted  the guest or process was restarted
-hotplug    the vCPU or iothread was plugged in since  thread     new threads were created
-offline    CPUs of its place went offline or online   moved      because of another guest
+arrived    new here, or placed first                 restarted  the guest or process was restarted
+hotplug    the vCPU or iothread was plugged in since thread     new threads were created
+offline    CPUs of its place went offline or online  moved      because of another guest
 busy       the process became busy since
 Found on the host (Agent.explain_drifts):
-cpuset     a cpuset above the thread was written      systemd    AllowedCPUs= or CPUAffinity= of its unit
-balancer   irqbalance, tuned or numad runs            libvirt    another program pinned the target through libvirt
-failed     pinner could not place the target, or another part of its guest; ``detail`` is the error
-unknown    the same threads have other masks, and no known cause was found"""
+cpuset     a cpuset above the thread was written     systemd    AllowedCPUs= or CPUAffinity= of its unit
+balancer   irqbalance, tuned or numad runs           libvirt    another program pinned it through libvirt
+failed     it, or another part of its guest, could not be placed; ``detail`` is the error
+unknown    the same threads have other masks, for no known cause"""
 
 
 @dataclass(frozen=True, slots=True)

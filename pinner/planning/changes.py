@@ -126,7 +126,6 @@ class Spread(dict[int, tuple[int, Mapping[int, int]]]):
 
 
 def _remote_kib(guest: Guest, placed: Mapping[int, CpuSet], spread: Spread) -> int:
-    """The mean over vCPUs with an online CPU."""
     far, running, every = 0.0, 0, sum(guest.memory_per_node.values())
     for vcpu in guest.vcpus:
         cpus, on_nodes = spread[placed.get(vcpu.id, vcpu.thread.affinity).bits] if vcpu.thread else (0, {})

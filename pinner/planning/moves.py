@@ -139,7 +139,6 @@ class Improver:
         return [self._guest(uuid) for *_, uuid in sorted(ranked)]
 
     def _excess(self, spreads: Mapping[str, GuestSpread]) -> dict[str, int]:
-        """Remote memory counts 1."""
         shared = shared_cores(spreads.values())
         needs = self.measure.needs
         return {

@@ -56,9 +56,7 @@ class Places:
     _nodes: Sequence[tuple[NodeId, int, Sequence[tuple[int, int]]]]
     """Its online CPUs as bits; its caches' indexes and CPUs."""
     _spans: dict[int, AffinitySpan] = field(default_factory=dict)
-    """By the affinity's bits."""
     _needs: dict[int, GuestNeed] = field(default_factory=dict)
-    """Of unbound guests, by vCPUs."""
     _far: dict[int, Mapping[NodeId, float]] = field(default_factory=dict)
     """Beyond the local distance."""
 
@@ -240,7 +238,6 @@ class Crowd:
 
 
 def _by_mask(threads: Weighted, planned: Mapping[int, CpuSet]) -> dict[int, float]:
-    """Spreads each affinity once: threads share few."""
     weights: dict[int, float] = {}
     for thread, weight in threads:
         mask = planned.get(thread.tid, thread.affinity).bits
@@ -257,7 +254,6 @@ def demand(thread: Thread) -> float:
 
 
 def _demands(snapshot: Snapshot) -> dict[int, float]:
-    """By thread id. Guests' threads with load are among the snapshot's processes."""
     return {
         thread.tid: demand(thread)
         for process in snapshot.processes

@@ -11,18 +11,18 @@ from pinner.model.run.journal import Entry, Run, RunKind
 
 
 class AgentAction(StrEnum):
-    """Every action that an agent writes to its chain. Those of a run have the names of AuditAction.
+    """Every action that an agent writes to its chain. Those of a run are as in AuditAction.
 
     run.apply       an apply began, or was refused
     run.rollback    a rollback began, or was refused
-    run.release     a run that gives a guest its earlier CPUs back began, or was refused
-    run.change      one change of a run was made, undone, or failed
+    run.release     a release began, or was refused
+    run.change      one change was made, undone, or failed
     run.recover     recovery ended a run whose process had died
-    run.end         a run ended
-    guest.exclude   a guest's metadata is changed: excluded from placement, or included again; or that failed
+    run.end         ended
+    guest.exclude   a guest is excluded from placement, or included again; or that failed
     centre.head     the central database reported the head of its audit trail
-    key.set         the agent signs with another key than before, or with its first key
-    chain.cut       the records before this part of the chain were exported and removed
+    key.set         the agent signs with its first key, or with another one than before
+    chain.cut       the records before this part were exported and removed
     """
 
     RUN_APPLY = "run.apply"

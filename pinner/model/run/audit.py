@@ -16,30 +16,30 @@ OWN_ACTORS = frozenset({POLICY_ACTOR, UNAUTHENTICATED, RECOVERY})
 class AuditAction(StrEnum):
     """Every action that pinner writes to the audit trail.
 
-    Grammar: ``noun.verb``, lower-case letters with one dot. The noun is the thing that the record is about. The verb is
-    what was done to the thing; for ``guest`` and ``drift`` it may also be what happened (event, found, backoff).
+    Grammar: ``noun.verb``, lower-case letters with one dot. The noun is the record's subject. The verb says what was
+    done to it; for ``guest`` and ``drift`` also what happened (event, found, backoff).
 
-    snapshot.take   a snapshot was taken and stored
-    plan.create     a plan was computed and stored
+    snapshot.take   was taken and stored
+    plan.create     was computed and stored
     run.apply       an apply was started or refused
     run.rollback    a rollback was started or refused
     run.release     a run that gives a guest its previous CPUs was started or refused
-    run.change      one change of a run was made, undone, or failed
+    run.change      one change was made, undone, or failed
     run.recover     recovery ended a run whose process had died
-    run.end         a run ended
-    run.watch       the watch of a run ended: its guests are worse, not worse, or were not watched
-    probe.begin     a probe was started: it applies a plan and rolls it back again and again
-    probe.end       a probe ended; the result has its verdict, or why there is none
+    run.end         ended
+    run.watch       the watch ended: guests are worse, not worse, or were not watched
+    probe.begin     was started: it applies a plan and rolls it back again and again
+    probe.end       ended; the result has its verdict, or why there is none
     policy.set      a host's policy was set
     policy.delete   a host's policy was deleted
-    guest.event     an event of a guest was reported by libvirt's hook script, Nova or a caller
-    guest.exclude   a guest was excluded from placement, or included again
-    drift.found     drift was found; the policy does not enforce, or its plan would make the objective worse
-    drift.backoff   pinner waits: a target was moved away again and again, or a guest or process could not be placed
+    guest.event     libvirt's hook script, Nova or a caller reported an event of a guest
+    guest.exclude   was excluded from placement, or included again
+    drift.found     the policy does not enforce, or its plan would make the objective worse
+    drift.backoff   pinner waits: a target was moved away again and again, or could not be placed
     token.create    an API token was made
     token.revoke    an API token was revoked
-    request.refuse  a request was answered with status 401, 403 or 429, or several such requests were counted
-    audit.export    records of the audit trail were exported to a file, and are then deleted from the database
+    request.refuse  one or several requests were answered with status 401, 403 or 429
+    audit.export    records were exported to a file, and are then deleted from the database
     """
 
     SNAPSHOT_TAKE = "snapshot.take"

@@ -12,7 +12,7 @@ from pinner.model.machine.process import Lineage
 from pinner.model.text import mib
 
 EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
-"""intent  written to the journal, perhaps made     done    made, and read back from the kernel
+"""intent  in the journal, perhaps made             done    made, and read back from the kernel
 gone    its guest, process or thread ended       failed  not made; the prior masks were verified
 undone  the prior masks are restored             stuck   could not be undone, ``error`` says why"""
 
@@ -22,12 +22,11 @@ UNDO_BEGUN: tuple[EntryState, ...] = ("failed", "undone", "stuck")
 RunKind = Literal["apply", "rollback", "release"]
 """release: restores a guest's prior CPUs before it is migrated away, and is not recorded as a placement."""
 RunState = Literal["running", "applied", "applied_partly", "undone", "rolled_back", "rolled_back_partly", "failed"]
-"""running            the run has not ended
-applied            the host is as planned
-applied_partly     some guests or processes are placed; the others are as before the run, or have a stuck entry
-undone             no guest or process is placed, and the host is as before the run
+"""applied            the host is as planned
+applied_partly     some guests or processes are placed; the others are as before, or have a stuck entry
+undone             nothing is placed, and the host is as before the run
 rolled_back        the changes are undone; the state of a rollback, and of the run that it undid
-rolled_back_partly like rolled_back, but a change was gone or is stuck
+rolled_back_partly the same, but a change was gone or is stuck
 failed             refused before any change; or, with stuck entries, a change could not be undone"""
 
 

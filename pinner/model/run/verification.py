@@ -12,10 +12,10 @@ class FindingKind(StrEnum):
     """What is wrong with a trail.
 
     changed        a record was changed, lost or moved: the chain of hashes is broken
-    rewritten      a chain is consistent, but it is not the chain that was there before
-    cut            the last records of a chain are missing, or an older copy of it was put back
+    rewritten      a consistent chain is not the one that was there before
+    cut            the last records of a chain are missing, or an older copy was put back
     forged         the centre has a record of an action that the agent never did
-    unreported     the agent did an action of which the centre has no record
+    unreported     the centre has no record of an action of the agent
     head_missing   a signed head that the centre received is missing
     bad_signature  a signed head does not fit its signature or its key
     key_replaced   the agent signs with another key than before
@@ -60,9 +60,6 @@ class AgentTrail:
 
 
 VerificationResult = Literal["intact", "broken", "incomplete"]
-"""intact      everything was verified
-broken      something was changed, cut, forged or never reported
-incomplete  what was verified is correct, but an agent did not answer"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,6 @@ class _Search:
         return False
 
     def _missing(self) -> int:
-        """On the nearer node where the guest lacks the fewest, together."""
         self._trials -= len(self._guests)
         lacks = ([max(0, guest.size - self._free[node]) for node in self._nearer(guest)] for guest in self._guests)
         return sum(min(each) for each in lacks if each)
@@ -127,7 +126,6 @@ class _Search:
         return False
 
     def _exchanges(self, guest: PackingGuest) -> Iterator[_Exchange]:
-        """Alone, or in a smaller guest's place."""
         here = self._home[guest.id]
         for node in range(len(self._nodes)):
             if node != here:

@@ -217,7 +217,6 @@ def _rank(room: PackingRoom, guest: PackingGuest, node: int) -> tuple[int, int, 
 
 
 def _fill_domains(room: PackingRoom, guests: list[PackingGuest], footprints: _Footprints) -> None:
-    """From the largest guest that fits."""
     largest = max((domain.free for node in room.nodes for domain in node.domains), default=0)
     _worst_fit(room, [guest for guest in guests if guest.size > largest], footprints)
     order = [(-free, node, domain) for node, frees in enumerate(room.free) for domain, free in enumerate(frees)]
@@ -270,7 +269,6 @@ def _chosen(guests: list[PackingGuest], free: int, footprints: _Footprints) -> l
 
 
 def _repair(room: PackingRoom, guests: list[PackingGuest]) -> None:
-    """Without own cores, or after another guest has moved away."""
     for guest in guests:
         if guest.id in room.layout:
             continue

@@ -190,16 +190,12 @@ class _Domains:
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """That still need a slot."""
-
     pool: int
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Splits:
-    """Beyond the pieces of this size."""
-
     pool: int
     split: int
 
@@ -257,8 +253,6 @@ _Counts = Mapping[Column, int]
 
 @dataclass
 class _Filled:
-    """Without a position on a node yet."""
-
     pool: int
     shape: Shape
     cluster: int

@@ -98,7 +98,6 @@ def _of(strategy: Strategy, placed: _Placed) -> StrategyCapacity:
 
 
 def _floating(strategy: SharedPool | NumaLocal, context: Context, placed: _Placed) -> StrategyCapacity:
-    """Less the share of each vCPU that may run on these CPUs."""
     pool = context.resolve().roles.vcpu & context.allocatable.shared
     pools = {node: pool & cpus for node, cpus in context.allocatable.nodes.items()}
     free = {node: _whole(len(cpus) - _shares(placed, cpus)) for node, cpus in pools.items()}
@@ -125,7 +124,6 @@ def _nodes(context: Context, pools: Mapping[NodeId, CpuSet], free: Mapping[NodeI
 
 
 def _shares(placed: _Placed, cpus: CpuSet) -> float:
-    """If each vCPU spreads evenly over its online CPUs."""
     online = placed.context.allocatable.online
     total = 0.0
     for mask, count in placed.masks.items():
@@ -224,7 +222,6 @@ def _moved(before: _Planned, after: _Planned) -> str:
 
 
 def _crowded(before: _Planned, after: _Planned) -> str:
-    """Whether more vCPUs than before have no CPU of their own, if each spreads evenly."""
     more = _without_own_cpu(after) - _without_own_cpu(before)
     return f"{more:.2f} vCPUs more would share CPUs with others" if more > _ROUNDING else ""
 

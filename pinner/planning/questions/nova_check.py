@@ -249,7 +249,6 @@ def _malformed(conf: NovaConf | None) -> list[tuple[str, Invalid]]:
 
 
 def _nova_sets(conf: NovaConf | None) -> NovaSets:
-    """As written, also where Nova refuses them together."""
     sets: dict[str, CpuSet] = {}
     for option, value in _options(conf):
         with suppress(Invalid):

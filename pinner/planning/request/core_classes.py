@@ -94,7 +94,6 @@ def _assigned(
 
 
 def _present(context: Context, guest: Guest, classes: tuple[_Class, ...]) -> Iterator[int]:
-    """If it is one class."""
     masks = context.recorded(guest) or context.current(guest)
     cpus = union(masks.values()) & context.allocatable.online
     for position, each in enumerate(classes):

@@ -1,5 +1,4 @@
-"""Interrupt coalescing: some time for cards with many packets that take none. For few packets none is the shortest
-delay."""
+"""Interrupt coalescing. Few packets have the shortest delay without it, so only cards with many packets get some."""
 
 from collections.abc import Iterator
 from shlex import quote

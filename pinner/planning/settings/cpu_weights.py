@@ -1,5 +1,5 @@
-"""The guests' CPU weight: ten times that of the host's processes. On shared CPUs, the kernel first divides the time
-among the slices, all guests being one. A weight that somebody has set stays."""
+"""The guests' CPU weight. On shared CPUs, the kernel first divides the time among the slices, all guests being one. A
+weight that somebody has set stays."""
 
 from collections.abc import Iterator
 from shlex import quote

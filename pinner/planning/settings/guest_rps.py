@@ -1,5 +1,4 @@
-"""Receive packet steering (RPS) inside guests: without it, a virtio card with fewer queues than vCPUs lets few vCPUs
-process all its packets. A queue with RPS keeps its vCPUs: the guest's owner has chosen them."""
+"""Receive packet steering (RPS) inside guests. A queue with RPS keeps its vCPUs: the guest's owner has chosen them."""
 
 from collections.abc import Iterator
 from shlex import quote

@@ -1,5 +1,4 @@
-"""The queues of cards: more where a card uses one of several, so that one CPU handles all packets. A card that uses
-several keeps them: somebody has chosen their number."""
+"""The queues of cards. A card that uses several keeps them: somebody has chosen their number."""
 
 from collections.abc import Iterator
 from shlex import quote

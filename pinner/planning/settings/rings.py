@@ -1,5 +1,5 @@
-"""The receive rings of cards: the driver's maximum for cards that have dropped packets. Others keep theirs: most
-drivers restart the card for another size, and a larger ring uses more of the cache."""
+"""The receive rings of cards. Others than those that dropped packets stay: most drivers restart the card for another
+size, and a larger ring uses more of the cache."""
 
 from collections.abc import Iterator
 from shlex import quote

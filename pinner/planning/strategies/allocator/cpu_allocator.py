@@ -157,7 +157,6 @@ def why_unplaced(context: Context, free_cpus: FreeCpus, guest: Guest, places: Ma
 
 
 def _remedy(context: Context, free_cpus: FreeCpus, guest: Guest, places: Mapping[str, GuestAllocation]) -> str:
-    """And the smallest guest that has these CPUs."""
     size, free, whole = needs(guest), free_cpus.free, free_cpus.whole
     if not free_cpus.is_packed(guest):
         return ""
@@ -255,7 +254,6 @@ def _could_move(
 
 
 def _fits_best(free: dict[NodeId, int], size: int) -> bool:
-    """The fullest node with room then has them."""
     nodes = [node for node, count in free.items() if count >= size]
     if not nodes:
         return False
