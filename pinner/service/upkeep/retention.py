@@ -84,8 +84,8 @@ def export_audit(store: Retention, limits: Limits, now: datetime, host: str, exp
     """Export the audit trail, and delete its old records. None: nothing is due, or another server did it.
 
     Only the whole trail can be verified, so an export has the young records, too. It is due once half of the records
-    are old: a record is written about twice at most. Raises StoreUnavailable, and HostUnreachable where an agent does
-    not answer; no record is deleted then.
+    are old: a record is written about twice at most. Raises StoreUnavailable, HostUnreachable where an agent does not
+    answer, and Busy where the trails are never at rest; no record is deleted then.
     """
     if limits.audit_folder is None:
         return None
