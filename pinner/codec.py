@@ -118,7 +118,7 @@ def read(kind: type[T], value: object, field: str = "body") -> T:
 def invalid(error: "ValidationError", field: str) -> Invalid:
     """The first wrong field (below ``field``, if given), its value, and the expected value."""
     first = error.errors(include_url=False)[0]
-    where = ".".join(str(_short(part)) for part in (field, *first["loc"]) if part != "")
+    where = ".".join(filter(None, (field, *(str(_short(part)) for part in first["loc"]))))
     match first["type"]:
         case "missing":
             return Invalid(where, None, "this field is required")

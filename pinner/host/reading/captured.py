@@ -1,6 +1,5 @@
 """The counters and settings of a captured machine: one JSON file."""
 
-import math
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def read_file(root: Path) -> SavedReading | None:
     except OSError as error:
         raise Invalid("--root", str(root / FILE), f"a file that can be read ({error.strerror})") from None
     reading = codec.load(SavedReading, text, field=str(root / FILE))
-    if len(reading.samples) > 1 and not 0 < reading.seconds < math.inf:
+    if len(reading.samples) > 1 and reading.seconds <= 0:
         raise Invalid(f"{root / FILE}.seconds", reading.seconds, "a number of seconds above 0")
     return reading
 

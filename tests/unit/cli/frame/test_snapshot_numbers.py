@@ -90,6 +90,12 @@ def test_a_key_of_any_length_is_cut_off(without_service, cli, tmp_path):
     assert len(cli("plan", "--snapshot", file).err) < 1000
 
 
+def test_the_name_of_the_file_is_never_cut_off():
+    field = f"{'/a-folder-of-a-long-path' * 20}/counters.json"
+    with pytest.raises(Invalid, match=f"{field}: 7 is not valid"):
+        codec.load(Snapshot, "7", field)
+
+
 numbers_of_a_host = st.lists(
     st.sampled_from(PLACES).flatmap(lambda place: st.tuples(st.just(place), st.sampled_from(EXTREME[place.kind]))),
     min_size=1,
