@@ -21,7 +21,7 @@ class ClientLimits:
     """What one client, and all together, may cost."""
 
     body_bytes: int = MAX_BODY_BYTES
-    """``serve`` replaces it by the application's limit."""
+    """``serve`` (api/server.py) replaces it by the application's limit."""
     head_bytes: int = 64 * 1024
     """The request line and all headers of one request."""
     headers: int = 100

@@ -1,4 +1,4 @@
-"""The schemas of a new plan, a new policy, and a question about a host that is not so."""
+"""The schemas of a new plan, of a new policy, and of a what-if question."""
 
 from typing import Annotated
 

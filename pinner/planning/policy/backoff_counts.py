@@ -1,5 +1,6 @@
-"""Targets that wait: those that are moved again after each reconcile, and guests and processes that cannot be placed;
-for longer each time."""
+"""Counts how often a target was moved again after a reconcile, and how often a guest or process could not be placed.
+Marks the drifts that wait. Backoff (model/policy.py) has the wait for each count; leaving_out takes what waits out of a
+plan."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

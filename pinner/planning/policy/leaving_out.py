@@ -1,4 +1,4 @@
-"""Plans without the changes of targets that wait."""
+"""Takes the changes of targets that wait (backoff_counts) out of a plan."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The receive rings of cards. Others than those that dropped packets stay: most drivers restart the card for another
+"""The receive rings of cards. Only those of cards that dropped packets grow: most drivers restart the card for another
 size, and a larger ring uses more of the cache."""
 
 from collections.abc import Iterator

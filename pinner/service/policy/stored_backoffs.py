@@ -1,4 +1,4 @@
-"""What a run could not place, and the backoffs of it, stored so that they outlive a restart."""
+"""The failures of a run, and the backoffs of a host, which are stored so that they outlive a restart."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,7 +76,7 @@ class HostBackoffs:
         return self._changed(host, lambda stored, now: backoff_counts.after_reconcile(counted, stored, now))
 
     def back_off(self, host: str, failures: Failures, caller: Caller) -> Backoffs:
-        """The audit trail gets a record for each group."""
+        """For groups that could not be placed. The audit trail gets a record for each."""
         backoffs = self.failed(host, {group: error for group, (_, error) in failures.items()})
         for group, (target, error) in failures.items():
             until = backoffs[group].backoff_until.isoformat(timespec="seconds")
