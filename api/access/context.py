@@ -115,28 +115,28 @@ def caller() -> Caller:
     return Caller(sender.actor, sender.origin, g.request_id)
 
 
-def of_one_host(every: Service, host: str) -> Service:
-    return cast(Service, HostService(every, host))
+def of_one_host(service: Service, host: str) -> Service:
+    return cast(Service, HostService(service, host))
 
 
 class HostService:
-    """Satisfies Service with the objects of one host of ``every``. Use cases that are not written here check their
+    """Satisfies Service with the objects of one host of ``service``. Use cases that are not written here check their
     first argument."""
 
     where = ""
 
-    def __init__(self, every: Service, host: str) -> None:
-        self._every = every
+    def __init__(self, service: Service, host: str) -> None:
+        self._service = service
         self._host = host
 
     def hosts(self) -> tuple[str, ...]:
-        return tuple(host for host in self._every.hosts() if host == self._host)
+        return tuple(host for host in self._service.hosts() if host == self._host)
 
     def strategies(self) -> tuple[StrategyInfo, ...]:
-        return self._every.strategies()
+        return self._service.strategies()
 
     def snapshot(self, snapshot: str) -> Snapshot:
-        stored = self._every.snapshot(snapshot)
+        stored = self._service.snapshot(snapshot)
         self._require_own("snapshot", snapshot, stored.host)
         return stored
 
@@ -146,10 +146,10 @@ class HostService:
         host = self._only(host)
         if snapshot is not None:
             self.snapshot(snapshot)
-        return self._every.plan(host, request, snapshot, sample_seconds, caller)
+        return self._service.plan(host, request, snapshot, sample_seconds, caller)
 
     def plan_by_id(self, plan: str) -> Plan:
-        stored = self._every.plan_by_id(plan)
+        stored = self._service.plan_by_id(plan)
         self._require_own("plan", plan, stored.host)
         return stored
 
@@ -157,15 +157,15 @@ class HostService:
         host = self._only(host)
         if part.marker:
             self._require_own_marker(part.marker, self.plan_by_id)
-        return self._every.plans(host, part)
+        return self._service.plans(host, part)
 
     def run(self, run: str) -> Run:
-        stored = self._every.run(run)
+        stored = self._service.run(run)
         self._require_own("run", run, stored.host)
         return stored
 
     def probe_by_id(self, probe: str) -> Probe:
-        stored = self._every.probe_by_id(probe)
+        stored = self._service.probe_by_id(probe)
         self._require_own("probe", probe, stored.host)
         return stored
 
@@ -173,7 +173,7 @@ class HostService:
         host = self._only(host)
         if part.marker:
             self._require_own_marker(part.marker, self.run)
-        return self._every.runs(host, part, state=state)
+        return self._service.runs(host, part, state=state)
 
     def verify_audit(self, anchor: Anchor | None = None) -> Verification:  # noqa: ARG002
         """Refused, like the anchor and the export: the chain covers every host."""
@@ -230,7 +230,7 @@ def _limited(name: str, use_case: Callable[..., Any]) -> Callable[..., Any]:
             bound.arguments[first] = self._only(bound.arguments[first])
         else:
             find(self, bound.arguments[first])
-        return getattr(self._every, name)(*bound.args[1:], **bound.kwargs)
+        return getattr(self._service, name)(*bound.args[1:], **bound.kwargs)
 
     return call
 

@@ -27,6 +27,7 @@ MEASURING_CALLERS = 8
 OBSERVING_CALLERS = 12
 """Each occupies a thread of the server. Others must stay free for callers who read only the database."""
 PLACE_SECONDS = 1.0
+"""The longest wait until fewer than OBSERVING_CALLERS observe hosts."""
 RETRY_SECONDS = 5
 
 
@@ -85,7 +86,7 @@ class Hosts:
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         """Lacks the hints while the database cannot be read. Raises like ``snapshot``, and Overloaded where
         OBSERVING_CALLERS observe hosts."""
-        with self._place():
+        with self._observation():
             taken = self._take(host, sample_seconds)
         try:
             return self._with_hints(host, taken)
@@ -96,7 +97,7 @@ class Hosts:
     def topology(self, host: str) -> Topology:
         """Raises like ``observe``."""
         agent = self.agent(host)
-        with self._place():
+        with self._observation():
             return self._topologies[host].call(None, agent.topology)
 
     def reading(self, host: str, sample_seconds: float) -> HostReading:
@@ -112,7 +113,7 @@ class Hosts:
             return agent.blame(guest, seconds)
 
     @contextmanager
-    def _place(self) -> Iterator[None]:
+    def _observation(self) -> Iterator[None]:
         if not self._observing.acquire(timeout=PLACE_SECONDS):
             raise Overloaded(f"{OBSERVING_CALLERS} callers wait for hosts", RETRY_SECONDS)
         try:

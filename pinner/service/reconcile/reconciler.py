@@ -241,7 +241,7 @@ class Reconciler:
         last = self._proposed.pop(host, None)
         if wanted.blocked or not wanted.changes:
             return
-        if last is None or _moves(last) != _moves(wanted) or last.basis.fingerprint != wanted.basis.fingerprint:
+        if last is None or _effect(last) != _effect(wanted) or last.basis.fingerprint != wanted.basis.fingerprint:
             self._plans.keep(seen.snapshot, wanted, caller)
             last = wanted
         self._proposed[host] = last
@@ -295,7 +295,7 @@ class Reconciler:
 
     def _report(self, host: str, seen: Observation) -> DriftReport:
         proposed = self._proposed.get(host)
-        fits = proposed is not None and seen.plan is not None and _moves(proposed) == _moves(seen.plan)
+        fits = proposed is not None and seen.plan is not None and _effect(proposed) == _effect(seen.plan)
         return DriftReport(
             host=host,
             at=seen.snapshot.taken_at,
@@ -333,5 +333,6 @@ def _why_not_now(seen: Observation) -> str:
     return next((f"{target} backs off, and all other changes need it" for target in waiting), seen.error)
 
 
-def _moves(plan: Plan) -> list[PlannedChange]:
+def _effect(plan: Plan) -> list[PlannedChange]:
+    """The changes, whatever their reasons."""
     return [replace(change, reason="") for change in plan.changes]

@@ -57,9 +57,9 @@ class RunExecution:
             try:
                 await_turn()
                 if self._plan is None:
-                    end = partial(self._store, self._agent.rollback(self._run, self._progress))
+                    end = partial(self._store_end, self._agent.rollback(self._run, self._progress))
                 else:
-                    end = partial(self._store, self._agent.apply(self._plan, self._run, self._progress))
+                    end = partial(self._store_end, self._agent.apply(self._plan, self._run, self._progress))
             except Exception as error:
                 if not isinstance(error, PinnerError):
                     LOG.exception("run %s failed", self._run.id)
@@ -71,12 +71,12 @@ class RunExecution:
             self._begun.set()
             self._notify()
 
-    def _store(self, ended: Run) -> None:
+    def _store_end(self, ended: Run) -> None:
         """An agent that does not report the entries now is asked later."""
         try:
             entries, also = self._entries(), self._recorder.undone_later_runs(self._agent.run)
         except PinnerError as error:
-            self._read_later(error)
+            self._log_read_later(error)
         else:
             self._recorder.close(ended, entries, self._heads.exchange(self._run.host), also)
 
@@ -88,7 +88,7 @@ class RunExecution:
         if known or (begun and not isinstance(error, (HostUnreachable, StoreUnavailable))):
             self._end_as_journaled(error)
         elif begun or isinstance(error, Unanswered):
-            self._read_later(error)
+            self._log_read_later(error)
         else:
             # An agent that answers before the begin has refused the run, and does not begin it any more.
             failed = replace(self._run, state="failed", ended_at=self._now(), error=str(error))
@@ -99,16 +99,16 @@ class RunExecution:
         try:
             journaled = self._agent.run(self._run.id)
             if journaled.ended_at is not None:
-                self._store(journaled)
+                self._store_end(journaled)
                 return
         except PinnerError as unknown:
             error = unknown
-        self._read_later(error)
+        self._log_read_later(error)
 
     def _entries(self) -> tuple[Entry, ...]:
         return self._agent.entries(self._run.undoes or self._run.id)
 
-    def _read_later(self, error: Exception) -> None:
+    def _log_read_later(self, error: Exception) -> None:
         LOG.error("the end of run %s is read later from the agent's journal: %s", self._run.id, error)
 
     def _progress(self, entry: Entry, _total: int) -> None:
