@@ -9,6 +9,7 @@ from pydantic_core import CoreSchema
 
 from pinner import codec
 from pinner.model.cpuset import MAX_LENGTH
+from pinner.model.plan.request import MOST_PERCENT
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
 _LONGEST_SCALAR = 100
@@ -56,7 +57,8 @@ Seconds = Annotated[
 Whole = BeforeValidator(_whole)
 """Stands behind the limits of an integer: 2.0 is one, as in JSON Schema."""
 BusyThreshold = Annotated[
-    float, Field(ge=0, description="A process is busy if it uses more than so many per cent of one CPU.")
+    float,
+    Field(ge=0, le=MOST_PERCENT, description="A process is busy if it uses more than so many per cent of one CPU."),
 ]
 Timestamp = Annotated[
     AwareDatetime, BeforeValidator(_timestamp), WithJsonSchema({"type": "string", "format": "date-time"})

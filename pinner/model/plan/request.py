@@ -1,6 +1,5 @@
 """A caller's request for a plan."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -17,6 +16,8 @@ OPTIMAL = "optimal"
 """``isolated`` with a proof that its placement is the best."""
 ISOLATING = (ISOLATED, OPTIMAL)
 MAX_BUDGET = 1_000_000
+MOST_PERCENT = 100 * MAX_CPUS
+"""All CPUs of the largest host."""
 MAX_MOVES = 100
 """Of guests, for new guests."""
 Smt = Literal["prefer", "isolate", "require"]
@@ -90,8 +91,8 @@ class Request:
     JSON leaves the field out where it is empty."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):
-            raise Invalid("busy_threshold", self.busy_threshold, "a number of per cent, 0 or more")
+        if not 0 <= self.busy_threshold <= MOST_PERCENT:
+            raise Invalid("busy_threshold", self.busy_threshold, f"a number of per cent from 0 to {MOST_PERCENT}")
         if self.minimum_cores is not None and not 1 <= self.minimum_cores <= MAX_CPUS:
             raise Invalid("minimum_cores", self.minimum_cores, f"a number of cores from 1 to {MAX_CPUS}")
         if not 0 <= self.solver_budget <= MAX_BUDGET:

@@ -1,11 +1,13 @@
 """Every refusal of the planner names the field, the value and the CPUs."""
 
+import math
 import re
 from dataclasses import replace
 
 import pytest
 from support.hosts import cpus, guest, plain, process, snapshot, topology
 
+from pinner import codec
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict, PinnerError
 from pinner.model.guest.guest import InactiveGuest
 from pinner.model.plan.request import Request
@@ -102,7 +104,15 @@ def test_a_request_that_the_host_cannot_have_is_refused_with_the_reason(
     assert words in refused.value.message
 
 
-@pytest.mark.parametrize("value", [1600.1, 2_000_000.0])
+@pytest.mark.parametrize("value", [-1.0, 819200.1, 1e20, math.inf, math.nan])
+def test_a_threshold_above_that_of_the_largest_host_is_refused_before_it_is_stored(value: float) -> None:
+    """The reader of stored values refused it, so a policy with it could neither be read nor deleted."""
+    with pytest.raises(Invalid, match="a number of per cent from 0 to 819200"):
+        Request(busy_threshold=value)
+    assert codec.load(Request, codec.dump(Request(busy_threshold=819200.0))).busy_threshold == 819200.0
+
+
+@pytest.mark.parametrize("value", [1600.1, 800_000.0])
 def test_a_threshold_that_no_process_can_exceed_is_refused_with_the_number_of_cpus(value: float) -> None:
     assert plan(host(), "s", Request(busy_threshold=1600.0)).blocked == ""
     for call in (lambda asked: plan(host(), "s", asked), lambda asked: require_possible(host(), asked)):

@@ -345,6 +345,7 @@ def test_a_policy_is_shown_with_its_setback(client, pinner):
         ({"request": {"snapshot": "s"}}, "request.snapshot"),
         ({"request": {"rebalance": True}}, "request.rebalance"),
         ({"request": {"busy_threshold": "2"}}, "request.busy_threshold"),
+        ({"request": {"busy_threshold": 1e20}}, "request.busy_threshold"),
         ({"request": {"housekeeping": "3-1"}}, "housekeeping"),
         ([], "body"),
     ],

@@ -128,9 +128,9 @@ def test_a_policy_for_a_guest_that_libvirt_does_not_know_is_refused_and_nothing_
         with pytest.raises(NotFound, match="guest: there is no 'nosuch'; known: g1"):
             service.set_policy(HOST, Policy(Request(guests=("nosuch",)), mode), ANN)
     with pytest.raises(
-        Invalid, match=r"busy_threshold: 2000000\.0 is not valid: a number of per cent of one CPU from 0"
+        Invalid, match=r"busy_threshold: 800000\.0 is not valid: a number of per cent of one CPU from 0"
     ):
-        service.set_policy(HOST, Policy(Request(busy_threshold=2e6)), ANN)
+        service.set_policy(HOST, Policy(Request(busy_threshold=800_000.0)), ANN)
     with pytest.raises(Invalid, match=r"housekeeping: '0,4096' is not valid: .* 4096 is absent"):
         service.set_policy(HOST, Policy(Request(housekeeping="0,4096")), ANN)
     with pytest.raises(NoPolicy):
