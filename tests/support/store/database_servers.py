@@ -168,7 +168,8 @@ def _run(command: Sequence[str], folder: Path) -> None:
 
 def _popen(command: Sequence[str], folder: Path, **streams: object) -> subprocess.Popen[bytes]:
     user = {"user": _USER, "group": pwd.getpwnam(_USER).pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
-    environment = {"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(folder), "LC_ALL": "C.UTF-8"}
+    # A MariaDB that starts deletes all temporary tables in its TMPDIR, those of other servers too.
+    environment = {"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(folder), "TMPDIR": str(folder), "LC_ALL": "C.UTF-8"}
     return subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, **user, **streams)
 
 
