@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from pinner.agent.protocol import Agent
 from pinner.agent.trail.trail import AgentTrailFile
-from pinner.apply.undo import undoing
+from pinner.apply.undo import kept_runs
 from pinner.host.inventory import LIVE
 from pinner.host.kernel.kernel import boot_id
 from pinner.host.live import LiveHost
@@ -44,7 +44,7 @@ def purge_journal(
     today: datetime,
 ) -> None:
     before = today - timedelta(days=config.retention.runs_days)
-    if deleted := undoing.purge(journal, before, host, host_name(config), boot_id(LIVE)):
+    if deleted := kept_runs.purge(journal, before, host, host_name(config), boot_id(LIVE)):
         LOG.info("deleted %d runs from the journal, none of which can be undone any more", deleted)
     if config.retention.audit_export and isinstance(journal, StoredJournal):
         cut_chain(journal.chain, trail, agent_folder(config), _limits(config), today)

@@ -22,6 +22,6 @@ Five rules, each with the files that keep it:
 5. A restart of the host ends every mask and state, but not the pins and names in definitions and saved images. No
    thread passes for one of an earlier boot. (``steps/affinity``, ``steps/metadata``, ``later_runs``, ``all_runs``)
 
-``undoing`` is the front door for the undo of one run, ``all_runs`` for that of all runs. ``undoing`` also says which
-runs the journal may delete, because no undo needs them.
+``undoing`` is the front door for the undo of one run, ``all_runs`` for that of all runs. ``kept_runs`` says which runs
+the journal may delete, because no undo needs them.
 """

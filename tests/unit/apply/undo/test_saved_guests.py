@@ -6,7 +6,7 @@ from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
 from pinner.apply.steps.metadata import keeps_pins
-from pinner.apply.undo.undoing import can_be_undone
+from pinner.apply.undo.kept_runs import can_be_undone
 from pinner.model.change import PartPin
 from pinner.model.errors import ApplyFailed, Busy
 
