@@ -251,15 +251,22 @@ def _without_titles(schema: Json) -> Json:
 
 
 _COMMON = {
+    "actor": "The person or program that asked for it.",
+    "at": "The time.",
+    "blocked": "Why the plan cannot be applied as it is; else empty.",
+    "boot": "The host's boot (/proc/sys/kernel/random/boot_id); empty: not known.",
     "cpus": "The CPUs.",
+    "ended_at": "The time of the end; null while it is running.",
     "host": "The host's name.",
     "id": "The id.",
     "index": "The kernel's index of the interface (ifindex): another interface may get its name later.",
     "interface": "The interface's name.",
+    "kind": "The kind.",
     "memory_kib": "The memory in KiB.",
     "name": "The name.",
     "node": "The id of the NUMA node.",
     "nodes": "The NUMA nodes.",
+    "origin": "The caller's address, or `cli` and the terminal.",
     "part": "The number of the vCPU or iothread; null for an emulator.",
     "pid": "The process id.",
     "pin": "The pin that libvirt has stored.",
@@ -269,12 +276,15 @@ _COMMON = {
     "started": "The start time in clock ticks after boot.",
     "started_at": "The time of the start.",
     "state": "The state.",
+    "step": "Seconds from one value to the next.",
     "strategy": "The strategy's name.",
     "taken_at": "The time of the snapshot.",
     "threads": "The threads.",
     "tid": "The thread id.",
+    "unit": "The unit of the values.",
     "uuid": "The guest's UUID.",
     "vcpus": "The vCPUs.",
+    "warnings": "What an operator should know before an apply.",
 }
 """Descriptions of fields without a docstring, which mean the same in each class."""
 

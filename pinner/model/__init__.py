@@ -1,2 +1,2 @@
-"""The values that pinner works with. They are frozen, and import only the standard library. A snapshot is the state
-of a host, and a change is what a plan does to a target."""
+"""The values that pinner works with: frozen, and made of the standard library only. A snapshot is the state of a host;
+a change is what a plan does to a target."""

@@ -1,5 +1,4 @@
-"""Targets, their changes, and the groups of changes that a run makes or undoes together: those of a guest, those inside
-of it, or one other target."""
+"""Targets, their changes, and the groups of changes that a run makes or undoes together."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,13 +41,12 @@ class Target:
     """
 
     kind: TargetKind
-    """The kind, as in the table."""
+    """Its kind."""
     owner: str
-    """The owner, as in the table."""
+    """The UUID, process id, device or path of its owner."""
     part: int | None
-    """The part of the owner, as in the table."""
+    """The number of the part."""
     name: str
-    """The guest's or process's name."""
 
     @property
     def key(self) -> "TargetKey":
@@ -73,19 +71,18 @@ class ThreadKey(NamedTuple):
 
 
 def boots_differ(then: str, now: str) -> bool:
-    """Whether the host was restarted between two boots (/proc/sys/kernel/random/boot_id), so that ids and start times
-    of threads belong to others. An unknown boot (empty) counts as the same one."""
+    """Whether the host was restarted in between: ids and start times of threads then belong to others. An unknown boot
+    (empty; else /proc/sys/kernel/random/boot_id) counts as the same one."""
     return then != now and "" not in (then, now)
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadMask:
-    """A thread and its affinity at one moment."""
+    """A thread's affinity at one moment."""
 
     tid: int
     started: int
     cpus: CpuSet
-    """The mask."""
 
     @property
     def key(self) -> ThreadKey:
@@ -100,7 +97,6 @@ class PartPin:
     """emulator, vcpu or iothread."""
     part: int | None
     cpus: CpuSet
-    """The pin."""
 
     @property
     def key(self) -> tuple[TargetKind, int | None]:
@@ -109,7 +105,7 @@ class PartPin:
 
 @dataclass(frozen=True, slots=True)
 class NamedPins:
-    """The pins that pinner's metadata of a guest names, in each XML that libvirt has of it."""
+    """The pins that pinner's metadata names, in each XML that libvirt has of the guest."""
 
     live: tuple[PartPin, ...] | None
     """None: the guest does not run."""
@@ -129,9 +125,9 @@ class AffinityChange:
 
     target: Target
     before: tuple[ThreadMask, ...]
-    """The mask of each thread before."""
+    """Each thread's mask before."""
     after: CpuSet
-    """The mask of all threads after."""
+    """The threads' mask after."""
     reason: str
     kind: Literal["affinity"] = "affinity"
 
@@ -151,34 +147,33 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """A move of a guest's memory from other nodes to ``node``. Only an apply with migrate_memory makes it."""
+    """A move of a guest's memory to ``node``. Only an apply with migrate_memory makes it."""
 
     target: Target
     before: Mapping[int, int]
     """Resident KiB by node id when the run began (/proc/PID/numa_maps)."""
     node: int
-    """The NUMA node to which the memory moves."""
+    """The NUMA node to which it moves."""
     numatune: str
-    """Nodes of the guest's live numatune, if libvirt can change them; empty: only the kernel moves memory."""
+    """Nodes of the live numatune, if libvirt can change them; empty: only the kernel moves memory."""
     reason: str
     kind: Literal["memory"] = "memory"
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataChange:
-    """A change of a guest's metadata, so that it names the pins of a run. A run makes it before its first pin of the
-    guest."""
+    """The guest's metadata names the pins of a run. A run makes the change before its first pin of the guest."""
 
     target: Target
     live: tuple[PartPin, ...]
     """Pins that the running guest's metadata named before."""
     definition: tuple[PartPin, ...]
-    """Pins that the persistent definition's metadata named before; only a run with persist changes them."""
+    """The same of the persistent definition; only a run with persist changes them."""
     pins: tuple[PartPin, ...]
     """Pins that the run makes. They replace the named pins of the same parts."""
     reason: str
     former: tuple[PartPin, ...] = ()
-    """Pins of the same parts in the running guest's XML before; a part without a pin has none."""
+    """Pins of the same parts in the running guest's XML before."""
     kind: Literal["metadata"] = "metadata"
 
 
@@ -186,7 +181,7 @@ PlannedChange = AffinityChange | StateChange
 """An apply adds changes of metadata and memory when it begins."""
 
 Change = AffinityChange | StateChange | MemoryChange | MetadataChange
-"""A closed union: code that distinguishes the kinds ends with assert_never."""
+"""A closed union: code that distinguishes its kinds ends with assert_never."""
 
 
 Group = TargetKey
@@ -229,7 +224,7 @@ def are_independent(changes: Iterable[Change]) -> bool:
 
 def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:
     """The groups keep the order of their first changes of vCPUs, so that a guest leaves its CPUs before another one
-    gets them; a group without vCPUs keeps that of its first change."""
+    gets them; a group without vCPUs counts by its first change."""
     first: dict[Group, int] = {}
     for vcpus in (True, False):
         for position, change in enumerate(changes):
@@ -240,7 +235,7 @@ def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:
 
 def without_room(unmade: Iterable[Change], others: Sequence[Change]) -> Iterator[tuple[int, str]]:
     """Positions of the ``others`` that give a vCPU the only CPU of another vCPU, which one of the ``unmade`` would have
-    moved away; each with the reason not to make it."""
+    moved away; with the reason."""
     held = {mask: change.target for change in unmade for mask in _left(change)}
     for position, change in enumerate(others):
         if isinstance(change, AffinityChange) and change.target.kind == "vcpu" and change.after in held:

@@ -13,7 +13,7 @@ from pinner.model.errors import Invalid
 MAX_CPUS = 8192
 """The largest NR_CPUS of any kernel build (x86 MAXSMP)."""
 MAX_LENGTH = 5 * MAX_CPUS
-"""Characters of a list that names each CPU. A list of the kernel has at most half of them."""
+"""Characters of a list that names each CPU; the kernel's lists have at most half."""
 
 _WORD = 32
 _PART = re.compile(
@@ -30,7 +30,7 @@ _GRAMMAR = "a CPU list such as 0-3,8 or 0-15,^4"
 class CpuSet:
     """An immutable set of CPU numbers; ``str()`` gives the kernel's list form.
 
-    It is one integer, because a plan combines and compares thousands of sets.
+    It is one integer, because a plan compares thousands of sets.
     """
 
     bits: int = 0
@@ -51,12 +51,11 @@ class CpuSet:
     @staticmethod
     @cache
     def one(cpu: int) -> "CpuSet":
-        """Each set is made once: a host has few CPUs."""
         return CpuSet(1 << cpu)
 
     @classmethod
     def parse(cls, text: str, field: str = "cpus") -> "CpuSet":
-        """The empty string is the empty set. Raises Invalid with ``field`` and the part that does not parse."""
+        """The empty string is the empty set. Raises Invalid with ``field`` and the wrong part."""
         return _read(text, field)
 
     @property
@@ -80,7 +79,6 @@ class CpuSet:
         return ",".join(reversed(words))
 
     def __iter__(self) -> Iterator[int]:
-        """Ascending."""
         if len(self) <= _FEW:
             return iter(_each(self.bits))
         digits = f"{self.bits:b}"[::-1]
@@ -121,7 +119,7 @@ class CpuSet:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
-        """JSON has a string. pydantic calls this, so pydantic is not imported."""
+        """JSON has a string. pydantic calls this, so that it is not imported here."""
         return {
             "type": "function-after",
             "function": {"type": "no-info", "function": _read},
@@ -147,7 +145,6 @@ def _each(bits: int) -> list[int]:
 
 @lru_cache(maxsize=512)
 def _written(bits: int) -> str:
-    """A snapshot writes the same few masks thousands of times."""
     runs, start = [], 0
     while bits:
         skipped = (bits & -bits).bit_length() - 1

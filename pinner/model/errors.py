@@ -1,5 +1,4 @@
-"""Every error that pinner raises on purpose. REST and CLI show ``code``, ``str(error)`` and ``details``, and know
-nothing else of an error."""
+"""Every error that pinner raises on purpose. REST and CLI show only ``code``, ``str(error)`` and ``details``."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -41,7 +40,7 @@ class Invalid(PinnerError):
 
 class OtherRevision(Invalid):
     """Another version of pinner made the database ``where``: no release leads from the revision ``found`` to
-    ``newest``. ``renew`` says how to start with an empty one."""
+    ``newest``. ``renew`` says how to start anew."""
 
     def __init__(self, where: str, found: str, newest: str, renew: str) -> None:
         PinnerError.__init__(
@@ -95,7 +94,7 @@ class NoFit(PinnerError):
 
 class StalePlan(PinnerError):
     """The host has changed since the plan was made: ``moved`` names each change, ``targets`` has the fields of each
-    target whose threads or state differ."""
+    changed target."""
 
     code = "stale_plan"
 
@@ -140,7 +139,6 @@ class ProbeBusy(HostBusy):
 
 
 NOTHING_CHANGED = "it changed nothing, so there is nothing to roll back"
-"""For a RunConflict."""
 
 
 class RunConflict(PinnerError):
@@ -199,8 +197,8 @@ class ApplyFailed(PinnerError):
 
 
 class Busy(PinnerError):
-    """A guest or its libvirt did not answer in time, or has another job to end first: try again. ``overdue``: the call
-    was made, and its outcome is not known."""
+    """A guest or its libvirt did not answer in time, or has another job to end first. ``overdue``: the call was made,
+    and its outcome is not known."""
 
     code = "busy"
 
@@ -232,8 +230,8 @@ class HostUnreachable(PinnerError):
 
 
 class Unanswered(HostUnreachable):
-    """The host's agent ended before it answered, or has been silent for ``seconds``: it may have done all of the
-    request, a part, or nothing."""
+    """The agent ended before it answered, or has been silent for ``seconds``: it may have done all of the request, a
+    part, or nothing."""
 
 
 class NotPermitted(PinnerError):

@@ -1,4 +1,4 @@
-"""Events only say when to read the host: its state always comes from libvirt and the kernel."""
+"""Events only say when to read the host: its state comes from libvirt and the kernel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +9,8 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import NovaIdentity
 
 GuestEventKind = Literal["started", "leaving", "gone"]
-"""started: the guest runs here, for the first time or again; leaving: it is about to be migrated away: restore its
-former CPUs, then skip it; gone: it will not return: forget its hints."""
+"""started: the guest runs here; leaving: it is about to be migrated away: restore its former CPUs, then skip it; gone:
+it will not return: forget its hints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class GuestEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventOrder:
-    """The handled events of a guest, by which a late event is recognized."""
+    """The handled events of a guest, which show that an event is late."""
 
     latest: Mapping[str, datetime] = field(default_factory=dict)
-    """Publisher to the time of its latest event, by its own clock."""
+    """Publisher to the time of its latest event."""
     requests: tuple[str, ...] = ()
-    """Ended ones, oldest first: since then the guest runs on this host, or has left it."""
+    """Ended ones, oldest first: since then the guest runs here, or has left."""
     leaving_since: datetime | None = None
     """By the server's clock."""
     leaving_request: str = ""
@@ -59,7 +59,6 @@ class GuestHint:
     """Of the latest event, by the server's clock."""
     nova: NovaIdentity | None = None
     leaving_until: datetime | None = None
-    """The hint ends then."""
     order: EventOrder = EventOrder()
 
 
@@ -67,14 +66,14 @@ class GuestHint:
 class GuestEventOutcome:
     host: str
     guest: str
-    """The guest's UUID."""
+    """Its UUID."""
     known: bool
     """Whether the host has the guest; else the event has no effect."""
     run: str
     """For ``leaving``: the run that restored the guest's earlier CPUs; empty where pinner had not placed it."""
     ignored: str = ""
-    """Why the event changed nothing that pinner knows of the guest: it is late, or its time cannot be right. pinner
-    checks the host nevertheless. Empty: it was used."""
+    """Why the event is not used: it is late, or its time cannot be right. pinner checks the host nevertheless. Empty:
+    it was used."""
 
 
 HostEventKind = Literal[
@@ -112,4 +111,4 @@ class HostEvent:
     kind: HostEventKind
     subject: str
     detail: str = ""
-    """For people: libvirt's event and reason, the tunable that was set, or the process name."""
+    """For people: libvirt's event and reason, the tunable, or the process name."""

@@ -11,7 +11,7 @@ class Check:
     name: str
     """The part: agent, libvirt, events, journal, database, controller, threads, queue."""
     ok: bool
-    """Whether the part does its work."""
+    """Whether it works."""
     why: str = ""
     """Why it does not."""
 
@@ -24,8 +24,6 @@ class AgentHealth:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the server can do all of its work."""
-
     status: State
     """ready: every check is good."""
     checks: tuple[Check, ...]
@@ -34,7 +32,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The requests that wait for a thread of the server."""
+    """Requests that wait for a thread of the server."""
 
     waiting: int = 0
     seconds: float = 0.0

@@ -39,14 +39,14 @@ PartitionKind = Literal["member", "root", "isolated"]
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """The state of a cgroup v2 cpuset, with its own CPUs."""
+    """The state of a cgroup v2 cpuset."""
 
     kind: PartitionKind
     """member: no partition; root: a partition with load balancing; isolated: one without."""
     cpus: CpuSet
     """Empty: the cgroup has no limit of its own."""
     invalid: str = ""
-    """The kernel's reason why the partition is invalid; else empty."""
+    """The kernel's reason why it is invalid; else empty."""
 
     def __str__(self) -> str:
         invalid = f"invalid ({self.invalid})" if self.invalid else ""
@@ -55,7 +55,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A setting of the kernel that is a number."""
+    """A number of the kernel."""
 
     value: int
     """The number."""
@@ -69,7 +69,7 @@ class Governor:
     """A frequency governor of the kernel."""
 
     name: str
-    """Its name, such as powersave."""
+    """Such as powersave."""
 
     def __str__(self) -> str:
         return self.name
@@ -77,17 +77,17 @@ class Governor:
 
 @dataclass(frozen=True, slots=True)
 class GuestCpus:
-    """A setting inside a guest that is a set of its vCPUs, which are no CPUs of the host."""
+    """A set of vCPUs inside a guest, which are no CPUs of the host."""
 
     vcpus: CpuSet
-    """The vCPUs, by the numbers of the guest's kernel."""
+    """By the numbers of the guest's kernel."""
 
     def __str__(self) -> str:
         return str(self.vcpus)
 
 
 State = PartitionState | Number | Governor | GuestCpus | CpuSet
-"""CpuSet stands last: its JSON is a string, as which pydantic could write the others, too."""
+"""CpuSet stands last: its JSON is a string, as which pydantic could write the others."""
 
 
 def cpus_of(state: State) -> CpuSet:
@@ -104,14 +104,14 @@ def cpus_of(state: State) -> CpuSet:
 @dataclass(frozen=True, slots=True)
 class Kind:
     label: TargetKind
-    """Its name in JSON and in the database."""
+    """In JSON and in the database."""
     words: str
     """Has Target's fields in braces."""
     _: KW_ONLY
     parts: str = "{kind}"
     """For several targets of one owner; {parts} are the ranges of their numbers."""
     group: Literal["guest", "inside", "own"] = "own"
-    """What a run makes or undoes together: all of the guest, all inside of it, or this one alone."""
+    """What a run makes or undoes together: all of the guest, all inside of it, or this one."""
     order: int | None = None
     """Place in a plan; None: a plan has none."""
     state: type[State] | None = None
@@ -127,7 +127,6 @@ class Kind:
     is_defined: bool = False
     """``--persist`` changes the guest's definition, too."""
     is_for_all_guests: bool = False
-    """A part of the host itself."""
     ends_with_process: bool = False
     """The next process of the name has another target."""
     follows_former: bool = False
@@ -135,7 +134,7 @@ class Kind:
     may_be_off: bool = False
     """A state without CPUs is valid."""
     is_late: bool = False
-    """A new state takes effect seconds after it was set: until then a read shows the former one."""
+    """Until seconds after it was set, a read shows the former state."""
     leaves_file: bool = False
     """An interrupted undo may leave a file although the target has its former state."""
 
@@ -269,10 +268,9 @@ _ROWS = (
     Kind("metadata", "guest {name} metadata", group="guest", is_defined=True),
     Kind("guest", "guest {name}", group="guest"),
 )
-"""In the order of a plan's changes, except those inside guests, which ``planning/settings/table.py`` puts last.
-Interrupts leave the CPUs; irqbalance gets other CPUs, which moves interrupts at once; the host's processes leave;
-QEMU's own threads move; vCPUs move to CPUs that are quiet by then. A guest leaves its CPUs before another one gets
-them. Partitions follow, each after its parent."""
+"""In the order of a plan's changes; ``planning/settings/table.py`` puts those inside guests last. Interrupts leave the
+CPUs; irqbalance gets other CPUs, which moves interrupts at once; the host's processes leave; QEMU's own threads move;
+vCPUs move to CPUs that are quiet by then. Partitions follow, each after its parent."""
 
 KINDS: Mapping[TargetKind, Kind] = {row.label: row for row in _ROWS}
 
@@ -294,7 +292,7 @@ def _where(fits: Callable[[Kind], object]) -> tuple[TargetKind, ...]:
 PINNED = _where(lambda row: row.is_pinned)
 DEFINED = _where(lambda row: row.is_defined)
 OF_GUESTS = _where(lambda row: row.group == "guest")
-"""The kinds whose owner is a guest, by UUID."""
+"""Their owner is a guest, by UUID."""
 QEMUS_OWN = _where(lambda row: row.group == "guest" and row.order == 1)
 """Parts of a guest that Nova does not pin, unless the flavor sets hw:emulator_threads_policy."""
 INSIDE = _where(lambda row: row.group == "inside")
@@ -303,7 +301,7 @@ WITH_THREADS = _where(lambda row: row.order is not None and not row.state)
 WITH_STATE = _where(lambda row: row.state)
 SETTINGS = _where(lambda row: row.remedy)
 """No other change depends on a setting: where the kernel refuses one, a run makes all others, even those of partitions.
-Processes are no settings: one that keeps its CPUs would lose them to a partition."""
+Processes are none: one that keeps its CPUs would lose them to a partition."""
 REMEDIES: Mapping[SettingName, Kind] = {
     name: row for name in get_args(SettingName) for row in _ROWS if row.remedy == name
 }

@@ -23,10 +23,8 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Part of a list."""
-
     items: tuple[T, ...]
-    """In the order of the list."""
+    """In order."""
     next: str
     """Marker of the next page; empty on the last one."""
 

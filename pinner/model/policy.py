@@ -1,4 +1,4 @@
-"""A host's policy, the drift from its placement, and the backoffs from targets that were placed in vain."""
+"""A host's policy, the drift from its placement, and the backoffs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,9 +28,9 @@ class Policy:
 
     request: Request = field(default_factory=Request)
     mode: Mode = "observe"
-    """The reaction to drift."""
+    """Its reaction to drift."""
     undo_if_worse: bool = False
-    """A run of the policy is watched, and rolled back if a measure becomes worse. The mode is propose then."""
+    """A run of the policy is watched, and rolled back if a measure becomes worse; then the mode is propose."""
 
     def __post_init__(self) -> None:
         if self.mode not in ("observe", "propose", "enforce"):
@@ -50,13 +50,13 @@ class Setback:
     at: datetime
     """When the mode was set."""
     why: str
-    """Measures that became worse, in words."""
+    """Measures that became worse."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPolicy(Policy):
     setback: Setback | None = None
-    """Why the policy enforces no longer; null: pinner has not changed the mode. It is no part of the revision."""
+    """Why it enforces no longer; else null. It is no part of the revision."""
 
     @classmethod
     def of(cls, policy: Policy, setback: Setback | None) -> "ShownPolicy":
@@ -70,7 +70,7 @@ FREE_RESTARTS = 300
 """Times that new processes of one name are placed without a delay."""
 
 BASE_DELAY = timedelta(seconds=5)
-"""The first delay; each further one is twice as long."""
+"""Each further one is twice as long."""
 
 MAX_DELAY = timedelta(hours=1)
 
@@ -106,7 +106,6 @@ class Backoff:
 
     @property
     def free(self) -> int:
-        """From so many times on there is a delay."""
         return FREE_RESTARTS if self.restarts else 1 if self.error else FREE_RETRIES
 
 
@@ -151,11 +150,11 @@ class Drift:
     actual: tuple[ThreadMask, ...]
     """Threads that may run elsewhere, with their masks; none for a target with a state."""
     cause: Cause
-    """Its cause, where pinner found one."""
+    """Where pinner found it."""
     detail: str = ""
-    """The cause in words: which cpuset, which service, since when. Empty where the cause says it all."""
+    """In words: which cpuset, which service, since when. Empty where the cause says it all."""
     states: tuple[State, State] | None = None
-    """Of a target with a state: the actual one, and the expected one."""
+    """Of a target with a state: actual and expected."""
     times: int = 0
     """How often this drift was corrected lately and came back, or could not be corrected; under a policy that does not
     enforce: how often it was found."""
@@ -168,7 +167,7 @@ class Repack:
     """A re-pack's dry run, on a host whose guests have been spread for a while."""
 
     plan: str
-    """The proposed plan; empty: none."""
+    """The proposed one; else empty."""
     pressure: float
     """How far the guests are spread: weighted terms of nodes, caches, cores and remote memory in GiB x distance."""
     why: str = ""
@@ -177,7 +176,7 @@ class Repack:
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """A host's drifts. A host without a policy and a recorded placement has none."""
+    """A host's drifts; none without a policy and a recorded placement."""
 
     host: str
     at: datetime
@@ -185,14 +184,13 @@ class DriftReport:
     mode: Mode | None
     """The policy's; null: there is none, and drift is measured from the last applied plan."""
     placement: str
-    """The recorded placement's plan; empty: none."""
+    """The recorded placement's plan; else empty."""
     drifts: tuple[Drift, ...]
-    """Targets that differ from the recorded placement."""
+    """Targets that differ from it."""
     unplaced: tuple[LeftOut, ...] = ()
     """Guests for which the policy has no place."""
     proposed: str = ""
-    """The proposed plan, which would end the drift; empty if the mode is not ``propose``, or nothing is to be
-    changed."""
+    """The plan that would end the drift; empty if the mode is not ``propose``, or nothing is to be changed."""
     error: str = ""
     """Why the policy cannot be applied now; else empty."""
     migrating: tuple[str, ...] = ()
@@ -200,4 +198,4 @@ class DriftReport:
     repack: Repack | None = None
     """The last dry run of a re-pack; null: none, it is outdated, or the policy only observes."""
     setback: Setback | None = None
-    """Why the policy enforces no longer; null: pinner has not changed the mode."""
+    """Why the policy enforces no longer; else null."""

@@ -24,11 +24,11 @@ class GuestShape:
     """A guest's size. Raises Invalid where no guest can have it."""
 
     vcpus: int
-    """Number of vCPUs."""
+    """How many."""
     memory_kib: int = 0
-    """KiB; 0: memory does not count."""
+    """0: memory does not count."""
     page_kib: int = 0
-    """KiB of a huge page of its memory; 0: normal pages."""
+    """KiB of a huge page; 0: normal pages."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.vcpus <= MAX_CPUS:
@@ -56,8 +56,6 @@ class NewGuests:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """How the host of the question differs."""
-
     add: tuple[NewGuests, ...] = ()
     remove: tuple[str, ...] = ()
     """Names or UUIDs."""
@@ -75,31 +73,27 @@ class ScenarioOutcome:
 
     strategy: str
     guests: int
-    """Number of guests that the plan places."""
+    """How many the plan places."""
     unplaced: tuple[LeftOut, ...]
     """Guests without a place, and why."""
     now: Mapping[str, float]
-    """The objective's terms before the plan is applied, without the cost of the change."""
+    """The objective's terms before an apply, without the cost of the change."""
     planned: Mapping[str, float]
-    """The objective's terms after the plan is applied, without the cost of the change."""
+    """The same after an apply."""
     warnings: tuple[str, ...] = ()
-    """What an operator should know before an apply."""
     blocked: str = ""
-    """Why the plan could not be applied; else empty."""
     impossible: str = ""
     """Why there is no plan, and so no numbers; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The plan for a host, and the plan for the host of a question."""
-
     host: str
     taken_at: datetime
     before: ScenarioOutcome
-    """The plan for the host as it is."""
+    """For the host as it is."""
     after: ScenarioOutcome
-    """The plan for the host of the question."""
+    """For the host of the question."""
     change: Mapping[str, float]
     """How much higher each term is after than before, as planned."""
     moved: tuple[Target, ...] = ()
@@ -115,17 +109,16 @@ class Alternative:
     """Another place for a guest, compared with the plan."""
 
     kind: AlternativeKind
-    """What the place is."""
     node: int | None
     """Id of the NUMA node; null for another kind."""
     cpus: CpuSet
-    """CPUs that the guest's vCPUs would use; where that is impossible, those of the place."""
+    """Of the guest's vCPUs; where that is impossible, of the place."""
     cost: Mapping[str, float] = field(default_factory=dict)
     """How much higher each term of the objective that differs would be."""
     moved: tuple[Target, ...] = ()
     """Other guests that would get other CPUs."""
     unplaced: tuple[LeftOut, ...] = ()
-    """Other guests that would have no place."""
+    """Other guests without a place."""
     impossible: str = ""
     """Why the guest cannot be there, so that there is no cost; else empty."""
 
@@ -136,9 +129,9 @@ class Explanation:
 
     guest: Target
     cpus: CpuSet
-    """Its vCPUs' CPUs; empty where the plan gives it none."""
+    """Of its vCPUs; empty: none."""
     nodes: tuple[int, ...]
-    """The NUMA nodes of these CPUs."""
+    """Of these CPUs."""
     why: tuple[str, ...]
     """The plan's reasons, or why it does not place the guest."""
     terms: Mapping[str, float]
@@ -152,37 +145,37 @@ class NodeCapacity:
     """One strategy's room on one NUMA node."""
 
     node: int | None
-    """Its id; null where the kernel reports no nodes."""
+    """Its id; null: not reported."""
     cpus: CpuSet
-    """CPUs of the node for the strategy's vCPUs."""
+    """For the strategy's vCPUs."""
     free_vcpus: int
     """How many more vCPUs can have one of these CPUs. A vCPU that floats over several nodes counts on each by its share
     of the CPUs."""
     memory_kib: int | None = None
-    """Memory local to the node; null where the kernel reports none. A strategy that keeps guests on one node places no
-    guest of more memory here."""
+    """Local to the node; null: not reported. A strategy that keeps guests on one node places no guest of more memory
+    here."""
     guests: Mapping[int, int] = field(default_factory=dict)
-    """Number of vCPUs to how many more guests of this size fit the node."""
+    """Number of vCPUs to how many more guests of this size fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyCapacity:
-    """The room for guests that a strategy places."""
+    """A strategy's room for guests."""
 
     strategy: str
-    """The host's one, or the one that a flavor asks for (pinner:strategy)."""
+    """The host's, or one that a flavor asks for (pinner:strategy)."""
     within_node: bool
     """Whether it keeps all vCPUs of a guest on one node, where one can be wide enough."""
     free_vcpus: int
     """How many more vCPUs can have a CPU; with within_node, the sum of the nodes."""
     nodes: tuple[NodeCapacity, ...] = ()
-    """Each node's room, by id."""
+    """By id."""
     guests: Mapping[int, int] = field(default_factory=dict)
-    """Number of vCPUs to how many more guests of this size fit the host."""
+    """Number of vCPUs to how many more guests of this size fit."""
     why: str = ""
     """Why it can place no guest now; else empty."""
     widest: int | None = None
-    """Most vCPUs that a guest can have on an empty node: a guest of more spans several. Null: no guest of this strategy
+    """Most vCPUs that a guest can have on an empty node: one of more spans several. Null: no guest of this strategy
     spans nodes, or it does not keep guests on one node."""
 
 
@@ -191,7 +184,7 @@ class ShapeRoom:
     """Room for guests of one shape, found by planning them."""
 
     strategy: str
-    """The host's one, or the one that a flavor asks for (pinner:strategy)."""
+    """The host's, or one that a flavor asks for."""
     guests: int
     """So many more get a place: no placed guest moves, no vCPU shares a CPU that had one vCPU or none, and the host has
     memory for all of them."""
@@ -205,18 +198,17 @@ class Capacity:
 
     host: str
     taken_at: datetime
-    """When the host was read; up to two seconds before the request."""
+    """Up to two seconds before the request."""
     mode: Mode | None
     """The policy's; null: there is none, and a guest is placed when a plan is applied."""
     strategy: str
-    """The strategy of guests whose flavor asks for none: that of the policy, else of the last applied plan, else the
-    default."""
+    """Of guests whose flavor asks for none: that of the policy, else of the last applied plan, else the default."""
     strategies: tuple[StrategyCapacity, ...]
-    """The room by strategy. It counts CPUs only, so it is never below ``fitting``."""
+    """They count CPUs only, so they are never below ``fitting``."""
     shape: GuestShape | None = None
-    """The shape of the guests in ``fitting``; null: the caller named no memory."""
+    """Of the guests in ``fitting``; null: the caller named no memory."""
     fitting: tuple[ShapeRoom, ...] = ()
-    """Room for guests of this shape by strategy, sorted by name."""
+    """By strategy, sorted by name."""
 
 
 def fitting(each: StrategyCapacity, vcpus: int) -> int:

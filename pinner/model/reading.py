@@ -14,7 +14,7 @@ class IrqCounts:
     name: str
     """From /proc/interrupts. Another interrupt may get the number later."""
     counts: Mapping[int, int]
-    """By CPU, since boot; a CPU that took none is left out."""
+    """By CPU, since boot; only those that took some."""
 
     @property
     def total(self) -> int:
@@ -32,13 +32,13 @@ class Bridge:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """What only checks need of a card or a virtual interface (a tap, a bridge)."""
+    """What only checks need of a card or a virtual interface."""
 
     name: str
     index: int
     """Another interface may get its name; 0: not known (an old capture)."""
     device: str
-    """A PCI address; empty: it is virtual."""
+    """PCI address; empty: it is virtual."""
     is_up: bool
     """Operational state up or unknown."""
     queue_length: int
@@ -50,7 +50,7 @@ class Nic:
     """Those that can be changed (ethtool -k)."""
     bridge: Bridge | None = None
     refused: str = ""
-    """Why the driver does not tell its offloads."""
+    """Why the driver does not tell them."""
 
     @property
     def key(self) -> int | str:
@@ -66,7 +66,7 @@ class NicCounters:
     driver: Mapping[str, int] = field(default_factory=dict)
     """The whole card's packets without room (ethtool -S)."""
     driver_refusal: str = ""
-    """Why the driver does not tell its counters."""
+    """Why the driver does not tell them."""
 
     @property
     def key(self) -> int | str:
@@ -125,7 +125,7 @@ class Storage:
     folder: str
     total_kib: int
     free_kib: int
-    """Free for this user."""
+    """For this user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,9 @@ class HostSample:
     sockets: tuple[UdpSocket, ...] = ()
     idle: tuple[IdleState, ...] = ()
     threads: Mapping[int, ThreadTimes] = field(default_factory=dict)
-    """By thread id, those of guests and of the kernel."""
+    """By id, those of guests and of the kernel."""
     spare_ms: Mapping[int, int] = field(default_factory=dict)
-    """In which each CPU ran no thread: it was idle, handled interrupts, or was stolen."""
+    """By CPU: it was idle, handled interrupts, or was stolen."""
     pressure: Mapping[str, float] = field(default_factory=dict)
     """PSI in per cent over 10 s (cpu.some, memory.full, system.slice.cpu.some)."""
     swapped_kib: Mapping[int, int] = field(default_factory=dict)
@@ -195,12 +195,10 @@ class HostReading:
 
     @property
     def now(self) -> HostSample:
-        """Empty where there is no sample."""
         return self.samples[-1] if self.samples else HostSample()
 
     @property
     def before(self) -> HostSample | None:
-        """None where there is one sample only."""
         return self.samples[0] if len(self.samples) == 2 else None
 
 
@@ -209,9 +207,7 @@ class SavedReading:
     """What a capture has of a reading besides the machine's files."""
 
     samples: tuple[HostSample, ...]
-    """Two, or one."""
     seconds: float
-    """Between the two."""
     details: HostDetails = HostDetails()
     settings: SavedSettings | None = None
     """Null in an old capture."""

@@ -22,19 +22,17 @@ class OvsMasks:
     """CPU masks of Open vSwitch's database (other_config of the table Open_vSwitch)."""
 
     pmd: CpuSet = CpuSet()
-    """pmd-cpu-mask, of threads that poll; empty: not set."""
+    """pmd-cpu-mask, of polling threads; empty: not set."""
     lcore: CpuSet = CpuSet()
     """dpdk-lcore-mask, of DPDK's other threads; empty: not set."""
     error: str = ""
-    """Why the database could not be read; empty: it was read, or there is none."""
+    """Why the database could not be read; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class OvsDpdk:
-    """CPUs that Open vSwitch uses for DPDK."""
-
     masks: OvsMasks = OvsMasks()
-    """Its database's masks."""
+    """Those of its database."""
     polling: CpuSet = CpuSet()
     """CPUs to which its polling threads are pinned now."""
 
@@ -49,7 +47,7 @@ MAX_SAMPLE_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The topology, the guests and the processes of one host at one moment.
+    """One host at one moment.
 
     ``processes`` has those of the host and of QEMU. A guest's threads are in ``guests`` too; in ``processes`` their
     immovable_reason is ``guest``.
@@ -58,10 +56,10 @@ class Snapshot:
     host: str
     taken_at: datetime
     sample_seconds: float
-    """Seconds between the two samples of every load; 0 where loads were not measured."""
+    """Between the two samples of every load; 0: not measured."""
     topology: Topology
     guests: tuple[Guest, ...]
-    """The active guests."""
+    """The active ones."""
     processes: tuple[Process, ...]
     """The processes."""
     baseline: CpuSet
@@ -79,42 +77,41 @@ class Snapshot:
     warnings: tuple[str, ...] = field(default=())
     """What the agent could not read."""
     boot: str = ""
-    """The host's boot (/proc/sys/kernel/random/boot_id); empty: not known."""
     inactive: tuple[InactiveGuest, ...] = ()
-    """Guests that libvirt knows and that do not run."""
+    """Guests that do not run."""
     ovs: OvsDpdk | None = None
-    """Open vSwitch with DPDK; null where the host has none."""
+    """Null: the host has none with DPDK."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Weights of the objective's terms that the configuration sets ([objective])."""
+    """Of the objective's terms, from the configuration ([objective])."""
     irqs: DeviceIrqs | None = field(default=None, metadata={"exclude_if": lambda irqs: irqs is None})
-    """Interrupts of devices; null: not read, and left out in JSON, so that such a snapshot keeps its hash."""
+    """Null: not read, and left out in JSON, so that such a snapshot keeps its hash."""
     rps: tuple[RpsQueue, ...] | None = field(default=None, metadata={"exclude_if": lambda rps: rps is None})
-    """Receive queues of network interfaces; null: not read."""
+    """Null: not read."""
     sysctls: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
-    """Values of sysctls that a plan may change, by name, but for those that the kernel lacks. Null: not read."""
+    """By name, those that a plan may change and the kernel has. Null: not read."""
     rings: tuple[RxRing, ...] | None = field(default=None, metadata={"exclude_if": lambda rings: rings is None})
-    """Receive rings of cards; null: not read."""
+    """Null: not read."""
     governors: tuple[FrequencyDomain, ...] | None = field(
         default=None, metadata={"exclude_if": lambda governors: governors is None}
     )
-    """Frequency governors; null: not read."""
+    """Null: not read."""
     coalescing: tuple[RxCoalescing, ...] | None = field(
         default=None, metadata={"exclude_if": lambda coalescing: coalescing is None}
     )
-    """How cards gather received packets; null: not read."""
+    """Null: not read."""
     irqbalance: tuple[Balancer, ...] | None = field(
         default=None, metadata={"exclude_if": lambda irqbalance: irqbalance is None}
     )
-    """irqbalance, with the CPUs that it bans now; null: not read."""
+    """With the CPUs that it bans now; null: not read."""
     queues: tuple[CardQueues, ...] | None = field(default=None, metadata={"exclude_if": lambda queues: queues is None})
-    """Queues of cards; null: not read."""
+    """Null: not read."""
     guest_rps: tuple[GuestRps, ...] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
-    """RPS inside guests; null: their agents were not asked ([libvirt] guest_agents)."""
+    """Null: agents of guests were not asked ([libvirt] guest_agents)."""
     cpu_weights: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
-    """The CPU weight of the slice of the guests (machine.slice) by its name; empty where the host has no such slice, or
-    the slice no weight. Null where it was not read."""
+    """That of the guests' slice (machine.slice) by its name; empty: no such slice, or it has no weight. Null: not
+    read."""
     refused: tuple[RefusedSetting, ...] = field(default=(), metadata={"exclude_if": lambda refused: not refused})
-    """The settings that drivers of cards refuse to tell."""
+    """Settings that drivers of cards refuse to tell."""
 
     def running_guest(self, name: str) -> Guest:
         """By name or UUID. Raises Invalid for a guest that is shut off, NotFound without one. A UUID goes first: the
@@ -127,7 +124,7 @@ class Snapshot:
         raise NotFound("guest", name, tuple(guest.name for guest in self.guests))
 
     def nova_owns(self) -> NovaOwns:
-        """The sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""
+        """By Nova's configuration, and the guests that Nova pinned."""
         online = self.topology.online
         guests = (
             NovaGuest(guest.uuid, guest.name, nova_cpus(guest, online), not guest.emulator.policy)

@@ -1,4 +1,4 @@
-"""Small texts for people that several parts of pinner share."""
+"""Small texts for people."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ def and_more(others: int, before: str = " ") -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """``0-3,8``; numbers may be larger than those of CPUs, as thread ids are."""
+    """``0-3,8``; also for numbers larger than those of CPUs."""
     pairs = enumerate(sorted(set(numbers)))
     runs = ([number for _, number in run] for _, run in groupby(pairs, lambda pair: pair[1] - pair[0]))
     return ",".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
@@ -44,8 +44,8 @@ def affinities(masks: Iterable[CpuSet], shown: int | None = None, *, always_coun
     """``0-31`` where all threads have the same mask, else each mask with its number of threads, the commonest first;
     ``-`` for no thread.
 
-    At most ``shown`` masks are named (None: all), and the others are counted. ``always_counted``: one mask has its
-    number of threads, too.
+    At most ``shown`` masks are named (None: all), and the others are counted. ``always_counted``: one mask is counted,
+    too.
     """
     counts = Counter(masks)
     if not counts or (len(counts) == 1 and not always_counted):

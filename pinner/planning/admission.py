@@ -1,5 +1,5 @@
-"""Which changes of a plan an agent makes. It trusts no caller: it compares each change with its own snapshot by the
-planner's rules, and admits what the planner makes from this snapshot. Load does not count: the agent measures none."""
+"""Which changes of a plan an agent makes. It trusts no caller: by the planner's rules it admits what the planner makes
+from the agent's own snapshot. Load does not count: the agent measures none."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ from pinner.planning.strategies.strategy import Answer
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The facts of the agent's journal."""
+    """Facts of the agent's journal."""
 
     cpus: CpuSet = CpuSet()
     """CPUs that pinner gave to targets. They stay usable where another owner has restricted a process to them since:

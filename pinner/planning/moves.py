@@ -1,4 +1,4 @@
-"""Guests that have a place and move because of new guests, or for a re-pack.
+"""Guests that move because of new guests, or for a re-pack.
 
 Where each vCPU has its own CPU, the gain of moves is first estimated by a packing of these guests alone, because a
 whole answer takes many times longer; the best moves are tried. Otherwise the guests that spread most are tried. Without
@@ -191,11 +191,8 @@ Estimate = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class MoveEstimates:
-    """Free CPUs beside all guests of an answer."""
-
     measure: ObjectiveMeasure
     weights: Mapping[str, float]
-    """Of the asked-for terms."""
     free: "FreeCpus"
     places: Mapping[str, "GuestAllocation"]
     """Of guests that may have any CPUs of one node."""

@@ -30,8 +30,6 @@ class MeasuredPlacement:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveMeasure:
-    """A host, read once for several placements."""
-
     guests: Sequence[tuple[Guest, Sequence[Thread]]]
     places: Places
     needs: Mapping[str, GuestNeed]
@@ -60,7 +58,6 @@ class ObjectiveMeasure:
 
 
 SPREAD = frozenset(("extra_nodes", "remote_memory", "shared_cores", "extra_l3", "remote_devices"))
-"""Terms that follow from where guests' vCPUs may run."""
 
 
 def weights(snapshot: Snapshot, request: Request) -> dict[str, float]:

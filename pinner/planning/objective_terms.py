@@ -18,7 +18,7 @@ from pinner.planning.available.numa import LOCAL, bound_of, distance
 
 class AffinitySpan(NamedTuple):
     shares: Mapping[NodeId, float]
-    """Its CPUs' share on each node."""
+    """Of its CPUs on each node."""
     nodes: frozenset[NodeId]
     l3: frozenset[int]
     """Indexes in the topology."""
@@ -30,7 +30,6 @@ class GuestSpread(NamedTuple):
     nodes: frozenset[NodeId] = frozenset()
     l3: frozenset[int] = frozenset()
     cores: CpuSet = CpuSet()
-    """By their lowest CPU."""
     remote_memory: float = 0.0
     """MiB times the distance beyond the local one; mean over the vCPUs."""
     remote_devices: float = 0.0
@@ -39,8 +38,6 @@ class GuestSpread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GuestNeed:
-    """Fewest nodes and level-3 caches with a CPU for each vCPU."""
-
     nodes: int
     l3: int
 
@@ -52,13 +49,11 @@ class Places:
     topology: Topology
     _device_nodes: Mapping[str, int]
     _sizes: tuple[tuple[int, ...], tuple[int, ...]]
-    """Nodes' and level-3 caches', descending."""
     _nodes: Sequence[tuple[NodeId, int, Sequence[tuple[int, int]]]]
     """Its online CPUs as bits; its caches' indexes and CPUs."""
     _spans: dict[int, AffinitySpan] = field(default_factory=dict)
     _needs: dict[int, GuestNeed] = field(default_factory=dict)
     _far: dict[int, Mapping[NodeId, float]] = field(default_factory=dict)
-    """Beyond the local distance."""
 
     @classmethod
     def of(cls, topology: Topology) -> "Places":
@@ -153,7 +148,6 @@ def guests_terms(needs: Mapping[str, GuestNeed], spreads: Mapping[str, GuestSpre
 
 
 def shared_cores(spreads: Iterable[GuestSpread]) -> CpuSet:
-    """By their lowest CPU."""
     used = shared = 0
     for spread in spreads:
         shared |= used & spread.cores.bits
@@ -191,7 +185,6 @@ class Crowd:
     emulators: Weighted
     host: Weighted
     demands: Mapping[str, Weighted]
-    """By the role's term."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, busy_threshold: float) -> "Crowd":

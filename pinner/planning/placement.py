@@ -221,7 +221,6 @@ class _Reader:
         return "thread" if misplaced and known.isdisjoint(misplaced) else "unknown"
 
     def _since(self, placed: PlacedTarget, after: CpuSet) -> Cause | None:
-        """None where the target gets the same CPUs."""
         if placed.cpus == after:
             return None
         return "offline" if self._resized(placed.cpus, after) else "moved"

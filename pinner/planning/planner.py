@@ -70,8 +70,7 @@ def repack(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Pl
 def require_possible(snapshot: Snapshot, request: Request) -> None:
     """Raises NotFound, Invalid or NovaConflict where the host can never follow a policy with this request.
 
-    Unplaced guests, and named processes that do not run now, are no error. A guest that comes later is named by its
-    UUID.
+    Unplaced guests, and named processes that do not run, are no error. A guest that comes later is named by its UUID.
     """
     require_known_guests(snapshot, request.guests, by_uuid=True)
     require_threshold(snapshot, request)

@@ -35,7 +35,6 @@ _ALWAYS_READ = (
     "remedies",
     "fix",
 )
-"""Fields of a request that every plan reads."""
 
 
 def of_host(context: Context, strategies: Mapping[str, Strategy], roles: Roles) -> Iterator[str]:

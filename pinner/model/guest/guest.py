@@ -1,4 +1,4 @@
-"""Guests as libvirt and the kernel report them. pinner places active guests alone: others have no threads."""
+"""Guests as libvirt and the kernel report them. Only active ones have threads to place."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,18 +18,18 @@ from pinner.model.machine.process import Thread
 # (https://libvirt.org/formatdomain.html: numatune, cpu/numa, memoryBacking). Nova writes these for hw:numa_nodes and
 # hw:mem_page_size.
 STRICT = "strict"
-"""libvirt's only mode that is a bound: preferred and interleave are hints, and restrictive can change while the guest
+"""libvirt's only mode that is a bound: preferred and interleave are hints, restrictive can change while the guest
 runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBinding:
-    """The host's NUMA nodes from which memory is allocated."""
+    """NUMA nodes of the host for memory."""
 
     mode: str
-    """libvirt's: strict (from no other node, as long as the guest runs), preferred, interleave, restrictive."""
+    """libvirt's: strict (no other node, as long as the guest runs), preferred, interleave, restrictive."""
     nodes: tuple[int, ...]
-    """Ids of the host's nodes."""
+    """Their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +39,26 @@ class GuestCell:
     id: int
     """Its number in the guest."""
     vcpus: CpuSet
-    """Numbers of its vCPUs."""
+    """Their numbers."""
     memory_kib: int
     memory: MemoryBinding | None = None
-    """The host's nodes of its memory (memnode); null where only the whole guest has nodes."""
+    """The host's nodes of its memory (memnode); null: only the whole guest has nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestNuma:
-    """The cells of a guest, and what binds them to the host's nodes."""
+    """A guest's cells, and what binds them to the host's nodes."""
 
     cells: tuple[GuestCell, ...] = ()
-    """Its cells; none for a guest that sees one node."""
+    """None for a guest that sees one node."""
     memory: MemoryBinding | None = None
-    """The host's nodes of the whole guest's memory (numatune); null where the definition has none."""
+    """The host's nodes of the whole guest's memory (numatune); null: the definition has none."""
     huge_kib: Mapping[int, int] = field(default_factory=dict)
-    """Node id to KiB of the guest's memory in huge pages; empty where its definition gives none."""
+    """Node id to KiB in huge pages; empty where the definition gives none."""
     pins: Mapping[int, CpuSet] = field(default_factory=dict)
-    """vCPU number to the CPUs to which Nova pins a vCPU of the cells: the shared CPUs of the cell's node."""
+    """vCPU number to the CPUs to which Nova pins it: the shared CPUs of its cell's node."""
     page_kib: int = 0
-    """KiB of a huge page of the guest's memory; 0: normal pages, or not known."""
+    """KiB of a huge page; 0: normal pages, or not known."""
 
     def bindings(self) -> tuple[MemoryBinding, ...]:
         """The strict ones."""
@@ -82,11 +82,11 @@ _PCPUS = re.compile(r"resources([1-9][0-9]*)?:PCPU")
 """Nova's own pattern of dedicated CPUs as a resource."""
 
 DEDICATING = ("dedicated", "mixed")
-"""Values of hw:cpu_policy that give all vCPUs, or some, CPUs of their own."""
+"""Values of hw:cpu_policy with CPUs of their own for all vCPUs, or some."""
 
 EmulatorPolicy = Literal["", "isolate", "share"]
 """hw:emulator_threads_policy: Nova pins QEMU's own threads to a CPU of their own (isolate), to cpu_shared_set (share),
-or to the CPUs of the vCPUs (empty)."""
+or to the vCPUs' CPUs (empty)."""
 _EMULATOR_POLICIES: tuple[EmulatorPolicy, ...] = get_args(EmulatorPolicy)
 
 GuestState = Literal["running", "blocked", "paused", "shutdown", "crashed", "suspended", "migrating", "unknown"]
@@ -100,7 +100,7 @@ class Vcpu:
     id: int
     """libvirt's number."""
     thread: Thread | None
-    """QEMU's thread that runs it; null while it is unplugged."""
+    """QEMU's thread that runs it; null while unplugged."""
     pin: CpuSet
     """libvirt's stored pin; Thread.affinity is the one in force."""
 
@@ -112,7 +112,7 @@ class IoThread:
     id: int
     """libvirt's id."""
     thread: Thread | None
-    """Its thread; null if QEMU has none."""
+    """Null if QEMU has none."""
     pin: CpuSet
 
 
@@ -123,16 +123,16 @@ class Emulator:
     pin: CpuSet
     threads: tuple[Thread, ...]
     policy: EmulatorPolicy = ""
-    """The policy of a guest that Nova pinned."""
+    """Of a guest that Nova pinned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """A network interface of a guest on the host's side; it counts since the tap exists."""
+    """A guest's network interface on the host's side; it counts since the tap exists."""
 
     name: str
     mac: str
-    """MAC address of the guest's interface."""
+    """The guest's MAC address."""
     rx_packets: int
     """Packets from the guest."""
     tx_packets: int
@@ -148,20 +148,20 @@ class NovaIdentity:
     """The instance as Nova describes it, in the domain's metadata or in a notification; a field can be empty."""
 
     instance: str
-    """The instance's name."""
+    """Its name."""
     project: str
-    """The project's name."""
+    """Its name."""
     user: str
-    """The user's name."""
+    """Its name."""
     flavor: str
-    """The flavor's name."""
+    """Its name."""
     extra_specs: Mapping[str, str] = field(default_factory=dict)
-    """The flavor's extra specs; in the metadata since Nova 32."""
+    """The flavor's; in the metadata since Nova 32."""
     flavor_id: str = ""
-    """Nova's flavorid: a flavor that was deleted may have had the same name."""
+    """Nova's flavorid: a deleted flavor may have had the same name."""
     has_specs: bool = False
-    """Whether the source lists the extra specs, even if the flavor has none. Older Novas write none into the metadata,
-    and a notification may lack them."""
+    """Whether the source lists all extra specs, even if there are none. Older Novas write none into the metadata, and a
+    notification may lack them."""
 
     @property
     def specs_known(self) -> bool:
@@ -190,42 +190,38 @@ class Cgroup:
     """A cgroup v2 of a systemd unit."""
 
     path: str
-    """Its path below the mount."""
+    """Below the mount."""
     state: PartitionState
-    """The state of its cpuset."""
+    """Of its cpuset."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorPin:
-    """A pin that neither pinner nor Nova wrote, and that restricts its part."""
+    """A restricting pin that neither pinner nor Nova wrote."""
 
     kind: TargetKind
     """emulator, vcpu or iothread."""
     part: int | None
     cpus: CpuSet
-    """The pin."""
     written: Literal["definition", "live"]
-    """definition: in the persistent definition; live: only in the running guest, by a client of libvirt such as
-    virsh."""
+    """definition: in the persistent one; live: only in the running guest, by a client of libvirt such as virsh."""
 
 
 @dataclass(frozen=True)
 class Guest:
     """An active libvirt domain.
 
-    The class has no slots, so that it can keep the targets that a plan names many times. The mappings of vCPUs are
-    read-only, because strategies of plug-ins get them.
+    The class has no slots, so that it can keep targets. The mappings of vCPUs are read-only, because plug-ins get them.
     """
 
     uuid: str
     name: str
     state: GuestState
-    """libvirt's state, or migrating until a migration to or from this host has ended."""
+    """libvirt's, or migrating until a migration to or from this host has ended."""
     pid: int
     """QEMU's process id."""
     vcpus: tuple[Vcpu, ...]
     emulator: Emulator
-    """QEMU's own threads."""
     iothreads: tuple[IoThread, ...]
     """QEMU's iothreads."""
     vhost_threads: tuple[Thread, ...]
@@ -238,27 +234,27 @@ class Guest:
     pci: tuple[str, ...] = ()
     """Addresses of passed-through PCI devices."""
     persistent: bool = False
-    """Whether libvirt has a persistent definition of it."""
+    """Whether it has a persistent definition."""
     nova: NovaIdentity | None = None
-    """Nova's instance; null if the guest is not Nova's."""
+    """Null: it is not Nova's."""
     dedicated: bool = False
-    """Whether Nova pinned its vCPUs. pinner does not move them, and does not use their CPUs."""
+    """Whether Nova pinned its vCPUs: pinner does not move them, and does not use their CPUs."""
     excluded: bool = False
     """Whether pinner's mark in its metadata excludes it."""
     leaving: bool = False
     """Whether an event said that it is being migrated away."""
     cgroups: tuple[Cgroup, ...] = ()
-    """Those of its systemd units, outermost first; empty without the cpuset controller of cgroup v2."""
+    """Of its systemd units, outermost first; empty without the cpuset controller of cgroup v2."""
     pooled: CpuSet = CpuSet()
     """CPUs that pinner gave to several of its threads, as a pool of one CPU: no vCPU has them to itself."""
     own_pins: tuple[PartPin, ...] = ()
-    """Live pins that are pinner's, by its metadata. They claim no CPUs for the guest."""
+    """Live pins that are pinner's, by its metadata. They claim no CPUs."""
     operator_pins: tuple[OperatorPin, ...] = ()
-    """Pins that an operator wrote. A plan leaves such a guest alone unless its request names it."""
+    """A plan leaves a guest with such pins alone unless its request names it."""
     unread: str = ""
-    """Why libvirt does not describe it: a plan leaves it alone. Empty: libvirt describes it."""
+    """Why libvirt does not describe it: a plan leaves it alone. Empty: it does."""
     numa: GuestNuma = field(default_factory=GuestNuma)
-    """Its cells, and what binds its memory and vCPUs to the host's NUMA nodes."""
+    """What binds its memory and vCPUs to the host's NUMA nodes."""
     shared_vcpus: CpuSet = CpuSet()
     """vCPUs without a CPU of their own, by Nova's mixed policy, where the metadata names them."""
 
@@ -272,7 +268,6 @@ class Guest:
 
     @cached_property
     def plugged(self) -> tuple[int, ...]:
-        """vCPUs that have a thread."""
         return tuple(self.vcpu_affinities)
 
     @property
@@ -308,7 +303,7 @@ class Guest:
 
 @dataclass(frozen=True, slots=True, order=True)
 class InactiveGuest:
-    """A guest that has a persistent definition and does not run."""
+    """A guest with a persistent definition that does not run."""
 
     name: str
     uuid: str
@@ -338,7 +333,7 @@ class GuestExclusion:
     uuid: str
     name: str
     excluded: bool
-    """Whether pinner does not change the guest's CPUs."""
+    """Whether pinner leaves the guest's CPUs alone."""
 
 
 def nova_cpus(guest: Guest, online: CpuSet) -> CpuSet:
@@ -351,7 +346,7 @@ def nova_cpus(guest: Guest, online: CpuSet) -> CpuSet:
 
 
 def own_vcpu_pins(guest: Guest) -> dict[int, CpuSet]:
-    """They claim no CPUs for the guest."""
+    """They claim no CPUs."""
     return {pin.part: pin.cpus for pin in guest.own_pins if pin.kind == "vcpu" and pin.part is not None}
 
 
@@ -374,8 +369,8 @@ def shared_vcpus(nova: NovaIdentity | None, vcpus: int) -> CpuSet:
 
 
 def dedicated_cpus(vcpus: Iterable[CpuSet], emulator: CpuSet, policy: EmulatorPolicy, online: CpuSet) -> CpuSet:
-    """Under Nova's mixed policy some vCPUs have one CPU of their own: only these CPUs are dedicated. Where no vCPU has
-    one, every pin with fewer CPUs than the host counts."""
+    """Under Nova's mixed policy, the CPUs of vCPUs that have one of their own. Where no vCPU has one, every pin with
+    fewer CPUs than the host counts."""
     pins = list(vcpus)
     own = union(pin for pin in pins if len(pin) == 1) or union(pin for pin in pins if pin and not online <= pin)
     return own | emulator if policy == "isolate" else own

@@ -1,5 +1,4 @@
-"""Nova on a host: its configuration, its CPUs, the check that no plan uses them, and the report of `pinner nova
-check`."""
+"""Nova on a host: its configuration, its CPUs, the check that no plan uses them, and `pinner nova check`'s report."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ class NovaSets:
 
 @dataclass(frozen=True, slots=True)
 class NovaConf:
-    """nova.conf's options that pinner uses, as written there; empty: not set."""
+    """nova.conf's options that pinner uses, as written; empty: not set."""
 
     files: tuple[str, ...]
     """Files that were read."""
@@ -35,13 +34,13 @@ class NovaConf:
     shared: str = ""
     """[compute] cpu_shared_set"""
     pin_set: str = ""
-    """[DEFAULT] vcpu_pin_set of older releases: for all vCPUs, pinned or not."""
+    """[DEFAULT] vcpu_pin_set of older releases: for all vCPUs."""
     format: str = ""
     """[notifications] notification_format"""
     topics: tuple[str, ...] = ()
     """[notifications] versioned_notifications_topics"""
     drivers: tuple[str, ...] = ()
-    """[oslo_messaging_notifications] driver, and with it the old name"""
+    """[oslo_messaging_notifications] driver, with its old name"""
     error: str = ""
     """Why it could not be read."""
     reserved_cpus: int = 0
@@ -62,15 +61,15 @@ class NovaConf:
     source: str = ""
     """The process, deployment or option of pinner that names the files."""
     process: int | None = None
-    """nova-compute's process id; None where the configuration does not come from a process."""
+    """nova-compute's process id; None: the configuration does not come from a process."""
     changed: tuple[str, ...] = ()
-    """Files changed after nova-compute's start: Nova still uses their earlier content."""
+    """Files changed after nova-compute's start: it still uses their earlier content."""
     is_missing: bool = False
     """Neither nova-compute's process nor its configuration was found."""
     ignored_processes: tuple[str, ...] = ()
-    """Processes that claim to be nova-compute and that pinner does not believe, each with the reason."""
+    """Processes that claim to be nova-compute and are not believed, each with the reason."""
     old_drivers: tuple[str, ...] = ()
-    """[DEFAULT] notification_driver, the old name of driver, which Nova 31 and newer ignore."""
+    """[DEFAULT] notification_driver, which Nova 31 and newer ignore."""
 
     @property
     def switches_cpus_off(self) -> bool:
@@ -104,7 +103,6 @@ class Conflict:
     """nova-compute does not start with both options."""
 
     option: str
-    """To change."""
     value: str
     why: str
     line: str
@@ -132,7 +130,7 @@ def configured(ours: NovaSets, conf: NovaConf | None, guests: Collection[str] = 
     """pinner's own sets (``ours``); where one is empty, nova.conf's. An administrator sets them where nova.conf cannot
     be read or lacks them.
 
-    ``guests`` are the names of Nova's active guests. Raises Invalid where nova.conf is needed and cannot be read, or is
+    ``guests`` are the names of Nova's active guests. Raises Invalid where nova.conf is needed and unreadable, or
     missing although Nova has guests.
     """
     if conf is None or (ours.dedicated and ours.shared):
@@ -187,9 +185,8 @@ class NovaGuest:
     uuid: str
     name: str
     cpus: CpuSet
-    """Dedicated to the guest."""
     floating: bool
-    """Nova gives QEMU's own threads no CPUs of their own: a request may move them."""
+    """QEMU's own threads have no CPUs of their own: a request may move them."""
 
     def __str__(self) -> str:
         return f"guest {self.name}, to which Nova dedicates CPUs {self.cpus}"
@@ -202,7 +199,6 @@ class NovaOwns:
 
     @property
     def dedicated(self) -> CpuSet:
-        """pinner may not use them."""
         return self.sets.dedicated | union(guest.cpus for guest in self.guests)
 
     def for_vcpus(self, cpus: CpuSet) -> CpuSet:
@@ -247,9 +243,9 @@ def _ours(want: Wanted) -> str:
 class Bounds:
     nova: NovaOwns = field(default_factory=NovaOwns)
     excluded: frozenset[str] = frozenset()
-    """UUIDs of active guests (Guest.excluded)."""
+    """UUIDs (Guest.excluded)."""
     cells: frozenset[str] = frozenset()
-    """UUIDs of active guests whose definition has Nova's pins, which keep vCPUs in their cells' nodes."""
+    """UUIDs of guests with Nova's pins, which keep vCPUs in their cells' nodes."""
 
 
 DEFAULT_TOPIC = "versioned_notifications"
@@ -264,7 +260,7 @@ class Listening:
     pool: str = "pinner"
     """pinner's own queue beside other listeners'; empty: none."""
     is_durable: bool = False
-    """Queues and exchanges outlive the broker: amqp_durable_queues or rabbit_quorum_queue."""
+    """amqp_durable_queues or rabbit_quorum_queue."""
     is_quorum: bool = False
     """rabbit_quorum_queue"""
 
@@ -274,7 +270,6 @@ class Finding:
     what: str
     """The option, guest or service."""
     why: str
-    """With the values."""
     remedy: str
     """The corrected line, or a command."""
     where: str
@@ -300,4 +295,4 @@ class NovaReport:
     """For busy processes and emulator threads."""
     findings: tuple[Finding, ...]
     source: str = ""
-    """The process, deployment or option of pinner that names the files."""
+    """What names the files."""

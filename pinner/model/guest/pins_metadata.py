@@ -1,7 +1,7 @@
-"""pinner's own pins of a guest, as the metadata in the guest's XML names them; docs/nova.md shows the element.
+"""pinner's own pins, as the metadata in a guest's XML names them; docs/nova.md shows the element.
 
-A pin is pinner's only if the element names the same part with the same CPUs: after another program has changed the pin,
-it is that program's. libvirt keeps one metadata element for each namespace, and writes the children with the prefix;
+A pin is pinner's only if the element names the same part with the same CPUs: one that another program has changed is
+that program's. libvirt keeps one metadata element for each namespace, and writes the children with the prefix;
 virDomainGetMetadata returns them without: the readers accept both. They take elements of lxml and of xml.etree, so that
 a program without pinner's dependencies can use them.
 """
@@ -69,8 +69,8 @@ def overlaid(before: Iterable[PartPin], pins: Iterable[PartPin]) -> tuple[PartPi
 
 
 def restored(now: tuple[PartPin, ...], before: tuple[PartPin, ...], pins: Iterable[PartPin]) -> tuple[PartPin, ...]:
-    """After an undo of ``overlaid(before, pins)``; ``now`` are the present pins. Where another run has changed them,
-    only those of ``pins`` that are still named are replaced."""
+    """After an undo of ``overlaid(before, pins)``; ``now`` are the present pins. Only those of ``pins`` that are still
+    named are replaced."""
     pins = tuple(pins)
     if now == overlaid(before, pins):
         return before

@@ -1,4 +1,4 @@
-"""Which CPUs take the interrupts of a host's devices, and what these CPUs are for."""
+"""The interrupts of a host's devices, the CPUs that take them, and what these CPUs are for."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import State
 
 _MANAGED = re.compile(r"nvme\d+q[1-9]\d*|virtio\d+-req\.\d+", re.ASCII)
-"""Queues of NVMe and virtio disks, whose interrupts the kernel alone places. Queue 0 of an NVMe disk takes
+"""Queues of NVMe and virtio disks: the kernel alone places their interrupts. Queue 0 of an NVMe disk takes
 administration commands: its interrupt can be moved."""
 
 CpuRole = Literal["isolated", "vcpu", "emulator", "housekeeping"]
@@ -20,7 +20,7 @@ guests; housekeeping: all others."""
 @dataclass(frozen=True, slots=True)
 class RoleCpus:
     role: CpuRole
-    """What the CPUs are for."""
+    """What they are for."""
     cpus: CpuSet
 
 
@@ -31,15 +31,15 @@ class Interrupt:
     kind: Literal["irq", "napi"]
     """irq: an interrupt; napi: a kernel thread that polls a queue (threaded NAPI)."""
     number: int
-    """Number of the interrupt, or the thread's id."""
+    """The interrupt's number, or the thread's id."""
     name: str
     """The driver's name of it, or the thread's."""
     cpus: CpuSet
-    """CPUs that take it: the hardware's where the kernel reports them, else those that it may use."""
+    """CPUs that take it, where the kernel reports them; else those that it may use."""
     roles: tuple[RoleCpus, ...]
     """These CPUs by role."""
     is_local: bool | None
-    """Whether all these CPUs are on the device's node; null where it has none."""
+    """Whether they are all on the device's node; null where it has none."""
     managed: bool | None
     """Whether the kernel alone places it; null where the kernel does not tell, and for a thread."""
     count: int
@@ -51,11 +51,11 @@ class DeviceInterrupts:
     """A device with its interrupts."""
 
     device: str
-    """The PCI address; empty for a virtual interface."""
+    """PCI address; empty for a virtual interface."""
     interface: str
-    """The device's network interface; empty: none, or several."""
+    """Its network interface; empty: none, or several."""
     node: int | None
-    """The device's NUMA node; null where the kernel reports none."""
+    """Id of its NUMA node; null where the kernel reports none."""
     queues: int
     """Receive queues of the interface; 0 without one."""
     interrupts: tuple[Interrupt, ...]
@@ -64,11 +64,9 @@ class DeviceInterrupts:
 
 @dataclass(frozen=True, slots=True)
 class HostInterrupts:
-    """The interrupts of a host by device."""
-
     host: str
     devices: tuple[DeviceInterrupts, ...]
-    """Devices with interrupts, by node and address."""
+    """By node and address."""
 
 
 def is_managed(name: str, reported: bool | None) -> bool:
@@ -91,20 +89,20 @@ class DeviceIrq:
     name: str
     """The drivers' names of it."""
     device: str
-    """Its device's PCI address."""
+    """PCI address."""
     cpus: CpuSet
     """CPUs that it may use (smp_affinity_list)."""
     effective: CpuSet = CpuSet()
     """CPUs to which the hardware sent the last one; empty where the kernel does not report them."""
     managed: bool | None = None
-    """Whether the kernel alone places it; null where the kernel does not tell."""
+    """Whether the kernel alone places it; null where it does not tell."""
 
     @property
     def taking(self) -> CpuSet:
         """CPUs that take it, or will take the next one.
 
         Some hardware, such as x86 without interrupt remapping, follows a new affinity when the interrupt fires
-        (kernel/irq/migration.c). Until then the kernel reports a former CPU as the effective one.
+        (kernel/irq/migration.c). Until then the kernel reports a former CPU.
         """
         return (self.effective & self.cpus) or self.cpus
 
@@ -121,10 +119,10 @@ class Balancer:
     arguments: str
     """Its command line after the program."""
     banned: CpuSet | None
-    """CPUs that its environment bans; null where that cannot be read."""
+    """CPUs that its environment bans; null: unreadable."""
     started: int = 0
     banned_now: CpuSet | None = None
-    """CPUs that it bans now, by its own answer; null where it was not asked, or does not answer."""
+    """By its own answer; null: it was not asked, or does not answer."""
 
     def bans(self, by_default: CpuSet) -> CpuSet | None:
         """Its own answer, else its environment, which may ban those ``by_default``; None: not known."""
@@ -144,12 +142,10 @@ class Balancer:
 
 @dataclass(frozen=True, slots=True)
 class DeviceIrqs:
-    """The interrupts of a host's PCI devices, and the services that move them."""
-
     irqs: tuple[DeviceIrq, ...] = ()
-    """The interrupts by number."""
+    """By number."""
     balancers: tuple[Balancer, ...] = ()
-    """The services."""
+    """Services that move them."""
 
     @property
     def states(self) -> dict[Target, State]:

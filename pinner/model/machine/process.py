@@ -39,15 +39,15 @@ class Thread:
     tid: int
     started: int
     name: str
-    """The thread's name (comm)."""
+    """Its comm."""
     affinity: CpuSet
     """Cpus_allowed_list of /proc/TID/status."""
     load: float = 0.0
     """Per cent of one CPU over the sample."""
     run_ns: int | None = None
-    """Nanoseconds on a CPU since its start; null without /proc/TID/schedstat."""
+    """Nanoseconds on a CPU since its start (/proc/TID/schedstat); null without the file."""
     delay_ns: int | None = None
-    """Nanoseconds of waiting for a CPU since its start; null without /proc/TID/schedstat."""
+    """Nanoseconds of waiting for a CPU since its start; null without that file."""
     immovable_reason: Immovable = ""
     """Why pinner does not move it; empty where it may."""
     realtime: RealTime = ""
@@ -65,20 +65,20 @@ class Process:
     pid: int
     started: int
     name: str
-    """The process's name (comm)."""
+    """Its comm."""
     command: str
     """The command line's first 4 KiB, arguments joined by spaces; empty for a kernel thread."""
     unit: str
-    """Its systemd unit (sshd.service), else the path of its innermost cgroup; empty at the root."""
+    """systemd unit (sshd.service), else the path of its innermost cgroup; empty at the root."""
     kernel: bool
     """Whether it is a kernel thread."""
     load: float
     """Per cent of one CPU over the sample, all threads together."""
     threads: tuple[Thread, ...]
     immovable_reason: Immovable = ""
-    """Why pinner moves none of its threads. A thread can have its own reason, too."""
+    """Why pinner moves none of its threads; each can have a reason of its own."""
     user: int | None = None
-    """Real user id; null where it was not read: only processes with a restricted affinity have it."""
+    """Real user id; only processes with a restricted affinity have it."""
     reserves: Reserves = ""
     """Why its restricted affinity keeps CPUs out of every set without a measured load."""
 
@@ -112,14 +112,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Facts of a target when it got its mask; host.lineage compares other processes with them."""
+    """Facts of a target when it got its mask, which host.lineage compares with other processes."""
 
     boot: str
     """The kernel's boot id: process ids and start times count anew after each boot."""
     since: int
-    """The moment, in clock ticks after boot. Only a process that started later can have inherited the mask."""
+    """In clock ticks after boot. Only a process that started later can have inherited the mask."""
     service: str = ""
-    """Of a process: its systemd service's cgroup. Every process there descends from the service. Empty: none."""
+    """Of a process: its systemd service's cgroup, from which every process there descends. Empty: none."""
     layout: str = ""
     """Of a process: random addresses from its last exec, which a fork shares. Empty: unknown."""
     session: int = 0
@@ -136,6 +136,6 @@ class Descendants(Generic[T]):
 
 
 def may_inherit_of_guest(started: int, since: Lineage | None, seen: Lineage | None) -> bool:
-    """Whether a thread may have inherited the mask that another part of the guest got at ``since``. ``started`` is the
-    thread's start, ``seen`` when it was found. None: not known."""
+    """Whether a thread may have inherited the mask that another part of the guest got at ``since``; ``started`` is its
+    start, ``seen`` when it was found. None: not known."""
     return since is None or (seen is not None and seen.boot != since.boot) or started >= since.since

@@ -41,8 +41,8 @@ class CoreShape:
 
 
 def cores_of(siblings: Iterable[tuple[int, CpuSet]], online: CpuSet) -> dict[int, CpuSet]:
-    """Each online CPU with the online hardware threads of its core, itself included. Cores share no CPU. ``siblings``
-    is ascending by CPU."""
+    """Each online CPU with the online hardware threads of its core, itself included. ``siblings`` is ascending by
+    CPU."""
     cores: dict[int, CpuSet] = {}
     free = online.bits
     for cpu, threads in siblings:
@@ -80,13 +80,12 @@ class Cpu:
     id: int
     """The kernel's number."""
     node: int | None
-    """Id of its NUMA node."""
     socket: int | None
-    """Id of its socket."""
+    """Its socket's id."""
     die: int | None
-    """Id of its die."""
+    """Its die's id."""
     core: int | None
-    """Id of its core."""
+    """Its core's id."""
     l3: int | None
     """Index in Topology.l3_domains; null without a level-3 cache."""
     siblings: CpuSet
@@ -100,7 +99,7 @@ class Cpu:
     governor: str | None = None
     """Frequency governor; null where the kernel has none."""
     core_class: int = 0
-    """0: one of the host's fastest cores; 1: the next slower class, such as an E core; and so on."""
+    """0: one of the fastest cores; 1: the next slower class, such as an E core; and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +107,9 @@ class Cache:
     """A cache of level 2 or higher."""
 
     level: int
-    """The level."""
+    """Its level."""
     size_kib: int
-    """Size in KiB; 0 where the kernel does not report it."""
+    """KiB; 0: not reported."""
     cpus: CpuSet
     """Online CPUs that share it."""
 
@@ -120,11 +119,11 @@ class HugePages:
     """Huge pages of one size on one node."""
 
     size_kib: int
-    """Size of a page in KiB."""
+    """KiB of a page."""
     total: int
-    """Number of pages."""
+    """Pages."""
     free: int
-    """Number of free pages."""
+    """Free pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +135,11 @@ class Node:
     cpus: CpuSet
     memory_kib: int
     free_kib: int
-    """Free memory in KiB."""
+    """Free KiB."""
     distances: Mapping[int, int]
     """Node id to the firmware's distance (10 is local); empty without a table."""
     hugepages: tuple[HugePages, ...] = ()
-    """Its huge pages by size."""
+    """By size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +158,16 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The running kernel."""
-
     release: str
-    """Its release, as uname(2) reports it."""
+    """As uname(2) reports it."""
     command_line: str
-    """Its command line."""
+    """Its arguments."""
     cgroup: Literal["v1", "v2", "none"]
     """Where the cpuset controller is mounted."""
     partitions: bool
-    """Whether ``isolated`` cpuset partitions of cgroup v2 can be made here (Linux 5.15 and later)."""
+    """Whether ``isolated`` cpuset partitions of cgroup v2 can be made (Linux 5.15 and later)."""
     unbound: CpuSet = CpuSet()
-    """CPUs of unbound kernel work (/sys/devices/virtual/workqueue/cpumask); empty where the file is missing."""
+    """CPUs of unbound kernel work (/sys/devices/virtual/workqueue/cpumask); empty: no such file."""
 
 
 SLOW_GOVERNORS = ("powersave", "conservative", "ondemand")
@@ -180,12 +177,12 @@ FAST = Governor("performance")
 
 @dataclass(frozen=True, slots=True)
 class FrequencyDomain:
-    """CPUs that have one governor (a policy of the kernel's cpufreq)."""
+    """CPUs with one governor (a policy of the kernel's cpufreq)."""
 
     number: int
-    """The policy's number."""
+    """The policy's."""
     cpus: CpuSet
-    """Its CPUs, also offline ones."""
+    """Also offline ones."""
     governor: Governor
 
     @property
@@ -205,7 +202,7 @@ def is_slow(governor: object) -> bool:
 class Topology:
     """A host's CPUs and nodes. Ids are sparse and interleaved on real machines: read them, never compute them.
 
-    The class has no slots, so that it can keep derived tables, for which a plan asks thousands of times.
+    The class has no slots, so that it can keep derived tables.
     """
 
     cpus: tuple[Cpu, ...]
@@ -216,7 +213,7 @@ class Topology:
     devices: tuple[Device, ...] = field(default=())
     """PCI functions and network interfaces."""
     caches: tuple[Cache, ...] = ()
-    """Caches of level 2 and higher; empty where the kernel reports none."""
+    """Of level 2 and higher; empty where the kernel reports none."""
 
     @cached_property
     def online(self) -> CpuSet:
@@ -298,8 +295,7 @@ class Topology:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the facts on which a plan depends. A plan stays right when free memory, governors, devices or
-        caches change."""
+        """A hash of the facts on which a plan depends: not of free memory, governors, devices and caches."""
         cpus = sorted(self.cpus, key=lambda cpu: cpu.id)
         # A format without !s takes half as long again for values that are no integers.
         facts = [

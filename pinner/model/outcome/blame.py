@@ -1,4 +1,4 @@
-"""Who delays a guest: the threads that ran while the guest's threads waited for a CPU."""
+"""Who delays a guest: the threads that ran while its threads waited for a CPU."""
 
 from dataclasses import dataclass
 
@@ -15,18 +15,16 @@ class Switch:
     """Seconds of the trace's clock."""
     cpu: int
     before: int
-    """Thread that ran; 0 is the idle thread."""
+    """0: the idle thread."""
     was_runnable: bool
     """It was preempted."""
     after: int
-    """Thread that runs now."""
     name: str = ""
-    """Its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wakeup:
-    """A thread begins to wait on a CPU (sched:sched_wakeup, sched:sched_wakeup_new)."""
+    """A thread begins to wait (sched:sched_wakeup, sched:sched_wakeup_new)."""
 
     at: float
     thread: int
@@ -52,17 +50,17 @@ class Culprit:
     tid: int
     """0: the CPU was idle, and had not begun the guest's thread yet."""
     name: str
-    """Its name; empty where it has ended and the trace does not name it."""
+    """Empty: it has ended, and the trace does not name it."""
     pid: int
-    """Its process's id; 0 for the idle thread, and where it has ended."""
+    """0: the idle thread, or one that has ended."""
     unit: str
     """Its process's systemd unit or cgroup."""
     guest: str
-    """Its guest's name; empty: none."""
+    """Its guest's name; else empty."""
     ms: float
     """Milliseconds of the guest's waiting while it ran."""
     share: float
-    """Its part of all waiting, from 0 to 1."""
+    """Of all waiting, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class Waited:
     role: TargetKind
     """vcpu, emulator, iothread or vhost."""
     ms: float
-    """Milliseconds that all threads of the role waited together."""
+    """Of all threads of the role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +76,11 @@ class Blame:
     """The result of a trace."""
 
     guest: str
-    """The guest's name."""
+    """Its name."""
     seconds: float
-    """Length of the trace."""
+    """Of the trace."""
     waited: tuple[Waited, ...]
-    """The waiting of each role."""
+    """By role."""
     culprits: tuple[Culprit, ...]
     """The worst first."""
     lost: int

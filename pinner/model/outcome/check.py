@@ -1,4 +1,4 @@
-"""Findings of `pinner check`: what on a host hurts its guests, with evidence and remedy."""
+"""Findings of `pinner check`: what on a host hurts its guests."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,13 +20,12 @@ SubjectKind = Literal[
 """check: one that could not be made."""
 
 Needs = Literal["nothing", "reboot", "guest restart", "guest owner"]
-"""Besides its line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     kind: SubjectKind
-    """The kind of thing."""
+    """Its kind."""
     name: str
     """Name of a NIC, guest or process, number of an IRQ or CPU, key of a sysctl."""
 
@@ -40,7 +39,7 @@ class Evidence:
     value: int | float | str
     """A number, or a text such as a CPU list or a setting's value."""
     unit: str = ""
-    """A number's unit (packets, %, 1/s); empty for a text and for a plain count."""
+    """Of a number (packets, %, 1/s); empty for a text or a plain count."""
 
     def __str__(self) -> str:
         value = f"{self.value:.4g}" if isinstance(self.value, float) else str(self.value)
@@ -52,18 +51,17 @@ class Remedy:
     """A line that ends the fault or eases it."""
 
     line: str
-    """The exact line: a command for root, a line of a file, or an element of a domain's XML."""
+    """The exact command for root, line of a file, or element of a domain's XML."""
     where: str
-    """The line's place: ``as root``, a file, the kernel's command line, a guest's domain XML."""
+    """``as root``, a file, the kernel's command line, a guest's domain XML."""
     needs: Needs = "nothing"
-    """What it needs to take effect."""
+    """To take effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     subject: Subject
     message: str
-    """One sentence."""
     evidence: tuple[Evidence, ...]
     remedies: tuple[Remedy, ...] = ()
     severity: Severity | None = None
@@ -80,12 +78,10 @@ class HostCheck:
     code: str
     """It never changes."""
     severity: Severity
-    """Of a finding that names none."""
     summary: str
     """The fault in a few words."""
     why: str
     source: str
-    """The document that says so."""
     find: Callable[[HostReading], Iterable[Found]]
     critical: str = ""
     """When a finding is critical instead; empty: never, or always."""
@@ -96,12 +92,12 @@ class CheckFinding:
     """A fault of a host that hurts its guests, or a check that could not be made."""
 
     code: str
-    """The check's stable code."""
+    """The check's; it never changes."""
     severity: Severity
     """How bad it is."""
     subject: Subject
     message: str
-    """The fault in one sentence."""
+    """One sentence."""
     evidence: tuple[Evidence, ...]
     """Facts that show it."""
     why: str
@@ -116,23 +112,19 @@ class CheckFinding:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The result of all checks of a host."""
-
     host: str
     taken_at: datetime
-    """The time of the reading."""
     sample_seconds: float
-    """Seconds between two samples of the counters; 0 where there was one."""
+    """Between two samples of the counters; 0: there was one."""
     state: HostState
     """The findings' worst severity."""
     checks: int
-    """Number of checks that were made."""
+    """How many were made."""
     findings: tuple[CheckFinding, ...]
     """The worst first."""
 
 
 RANKS: tuple[Severity, ...] = ("critical", "warning", "unknown")
-"""The worst first."""
 
 
 def finding(check: HostCheck, found: Found, *, is_fixable: bool = False) -> CheckFinding:
@@ -156,7 +148,7 @@ def not_known(check: HostCheck, subject: Subject, why: str) -> CheckFinding:
 
 
 def report(reading: HostReading, findings: Iterable[CheckFinding], checks: int) -> CheckReport:
-    """Orders the findings by severity, code and subject."""
+    """Sorted by severity, code and subject."""
     ordered = sorted(findings, key=lambda each: (RANKS.index(each.severity), each.code, str(each.subject)))
     return CheckReport(
         host=reading.snapshot.host,

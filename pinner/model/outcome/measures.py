@@ -11,7 +11,7 @@ from pinner.model.errors import Invalid
 from pinner.model.kinds import TargetKind
 
 ROWS: Mapping[int, int] = MappingProxyType({5: 720, 60: 1440, 900: 2976})
-"""The history's steps in seconds, with the values kept of each: an hour, a day, 31 days."""
+"""Steps in seconds, with the values kept of each: an hour, a day, 31 days."""
 MAX_VALUES = max(ROWS.values())
 """Of one series in an answer."""
 
@@ -30,9 +30,8 @@ class Series:
     """One measure that is kept."""
 
     name: str
-    """Its name, such as ``delay_vcpu``."""
+    """Such as ``delay_vcpu``."""
     unit: str
-    """Its values' unit."""
     about: str
     """The measure in words."""
 
@@ -70,7 +69,6 @@ class ThreadCount:
     """Since the thread started."""
 
     role: TargetKind
-    """vcpu, emulator, iothread or vhost."""
     run_ns: int
     wait_ns: int
     """Waiting for a CPU."""
@@ -115,7 +113,6 @@ class Measured:
     """Over one interval."""
 
     subject: str
-    """As in Counts."""
     name: str
     rates: Rates
 
@@ -127,14 +124,12 @@ class History:
     subject: str
     """HOST, or a guest's UUID."""
     name: str
-    """The guest's; empty for the host, and for a guest that does not run."""
+    """The guest's; empty for the host, and a guest that does not run."""
     begin: datetime
     """End of the first step."""
     step: int
-    """Seconds from one value to the next."""
     values: Mapping[str, tuple[float | None, ...]]
-    """Series to values, oldest first; null where nothing was measured. A guest that was never pinged has no series of
-    pings."""
+    """Series to values, oldest first; null: not measured. A guest that was never pinged has no series of pings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +144,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """The kept values of a host and its guests."""
-
     host: str
     step: int
-    """Seconds from one value to the next."""
     guest_series: tuple[Series, ...]
-    """A guest's measures that were asked for, or all."""
+    """Those that were asked for, or all."""
     host_series: tuple[Series, ...]
-    """The host's measures that were asked for, or all."""
+    """Those that were asked for, or all."""
     histories: tuple[History, ...]
     """The host's, then each guest's."""
 
@@ -176,8 +168,8 @@ def require_series(names: Collection[str], known: Iterable[Series] = (*GUEST_SER
 
 
 def measured(before: Counts, after: Counts) -> Measured:
-    """A new thread counts from its start; one that has ended is left out. A counter that fell was reset: its source is
-    left out of this interval. A series without a source is not known."""
+    """A new thread counts from its start; an ended one is left out. A source whose counter fell was reset: it is left
+    out of this interval. A series without a source is not known."""
     seconds = after.at - before.at
     rates: dict[str, float | None] = {series.name: None for series in series_of(after.subject)}
     if seconds <= 0:

@@ -17,12 +17,12 @@ inconclusive: the windows do not allow an answer."""
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Something that is measured in each window. A higher value is always worse."""
+    """What is measured in each window. A higher value is always worse."""
 
     name: str
-    """Its name, such as ``run_delay``."""
+    """Such as ``run_delay``."""
     unit: str
-    """The unit of a window's value, such as ``ms/s``."""
+    """Of a window's value, such as ``ms/s``."""
     margin: float
     """A smaller difference of the means matters to nobody; in the unit."""
 
@@ -46,11 +46,11 @@ class Window:
     """A span of time with one placement."""
 
     arm: Arm
-    """The placement during it."""
+    """The placement."""
     values: Mapping[str, float]
-    """Each measure's value by name, of the guests whose placement the plan changes."""
+    """By measure, of the guests whose placement the plan changes."""
     control: Mapping[str, float] = field(default_factory=dict)
-    """The same of the guests that the plan does not touch. Empty: there are none."""
+    """The same of the other guests. Empty: there are none."""
     void: str = ""
     """Why it does not count, as "guest web-1 migrated"; empty: it counts."""
 
@@ -59,9 +59,9 @@ class Window:
 class MeasureOutcome:
     measure: Measure
     current: float
-    """Mean of the windows with the current placement, in the unit."""
+    """Mean of the windows with the current placement."""
     planned: float
-    """Mean of the windows with the planned placement, in the unit."""
+    """Mean of the windows with the planned placement."""
     effect: float
     """Estimated difference, planned minus current, in the unit (Hodges and Lehmann). Below 0 is better."""
     low: float | None
@@ -76,18 +76,16 @@ class MeasureOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The verdict of a test over all measures."""
-
     judgement: Judgement
     """worse if one measure is worse; else better if one is better; no matter if no measure matters."""
     measures: tuple[MeasureOutcome, ...]
-    """Each measure's outcome."""
+    """One by one."""
     windows: int
-    """Number of windows that count."""
+    """How many count."""
     void: tuple[str, ...]
-    """Why other windows do not count."""
+    """Why others do not count."""
     missing: int
-    """Estimated number of windows with each placement that an answer lacks; 0 unless inconclusive."""
+    """Estimated windows with each placement that an answer lacks; 0 unless inconclusive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +102,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How one measure differs after a run."""
+    """How one measure differs after a run; means in the unit."""
 
     before: float
-    """Mean of the steps before the run, in the unit."""
+    """Mean of the steps before."""
     after: float
-    """Mean of the steps after the run, in the unit."""
+    """Mean of the steps after."""
     difference: float
     """Median of the differences between a step after the run and one before it. Below 0: less than before."""
     higher: float
-    """Share of such pairs in which the step after the run is higher: 0.5 is no difference."""
+    """Share of such pairs in which the later step is higher: 0.5 is no difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +120,13 @@ class ObservedMeasure:
 
     measure: Measure
     steps_before: int
-    """Number of known steps before the run."""
+    """Known steps."""
     steps_after: int
-    """Number of known steps after the run."""
+    """Known steps."""
     guests: Comparison | None
-    """How the guests that the run changed differ, or the host; null where one side is not known."""
+    """Those that the run changed, or the host; null where one side is not known."""
     control: Comparison | None
-    """How the other guests differ; null where there are none, or it is not known."""
+    """The other guests; null: there are none, or it is not known."""
 
 
 WatchState = Literal["watching", "not_worse", "worse", "stopped"]
@@ -138,35 +136,33 @@ became worse for certain. stopped: it ended without an answer; the text says why
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """The watch of a run after its end: see pinner.outcome.watch."""
+    """See pinner.outcome.watch."""
 
     state: WatchState
     at: datetime
-    """The time of the state."""
     why: str
     """The state in words."""
     rollback: str = ""
-    """The run that undid the watched one; empty: none."""
+    """The run that undid the watched one; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What was measured before and after a run. It is observed and not tested: time itself may be the cause."""
+    """Measures before and after a run. They are observed and not tested: time itself may be the cause."""
 
     run: str
     label: Literal["observed, not tested"]
     expected: tuple[Term, ...]
-    """Terms of the plan's objective that the plan changes; none for a rollback."""
+    """Terms of the objective that the plan changes; none for a rollback."""
     guests: tuple[str, ...]
-    """Names of the guests that the run changed; if it changed none, of all."""
+    """Names of those that the run changed; if it changed none, of all."""
     control: tuple[str, ...]
-    """Names of the other guests, which show what changed by itself."""
+    """Names of the others, which show what changed by itself."""
     begin: datetime
     """Begin of the measures before the run."""
     end: datetime
     """End of the measures after the run."""
     step: int
-    """Seconds of a step."""
     measures: tuple[ObservedMeasure, ...]
     """The measures."""
     notes: tuple[str, ...]
@@ -191,7 +187,7 @@ MIN_SECONDS, DEFAULT_SECONDS, MAX_SECONDS = 15, 20, 600
 """The length of a window."""
 
 WASH_OUT_SECONDS = 15
-"""Before each window, they do not count: a count is spread over the steps that it touches, and guests need a moment to
+"""They do not count before each window: a count is spread over the steps that it touches, and guests need a moment to
 run as placed."""
 
 PROBE_ID = "probe-"
@@ -208,25 +204,22 @@ class Probe:
     host: str
     plan: str
     actor: str
-    """Who started it."""
     origin: str
-    """Where the call came from: an address, or the CLI's terminal."""
     state: ProbeState
     started_at: datetime
     order: tuple[Arm, ...]
-    """Each window's placement, in the drawn order."""
+    """Each window's placement, as drawn."""
     seconds: int
-    """Length of a window in seconds."""
+    """Of a window."""
     guests: tuple[str, ...]
-    """Names of the guests that the plan changes; empty: it changes none, and all guests are measured."""
+    """Names of those that the plan changes; empty: none, and all guests are measured."""
     windows: tuple[Window, ...] = ()
-    """Those that are over, in their order."""
+    """Those that are over, in order."""
     ended_at: datetime | None = None
-    """Its end; null while it is running."""
     why: str = ""
     """Why there is no outcome; else empty."""
     outcome: Outcome | None = None
-    """The test's result; null unless the state is ended."""
+    """Null unless the state is ended."""
     left: str = ""
     """The run that the probe could not roll back, so that the host keeps the planned placement; else empty."""
 

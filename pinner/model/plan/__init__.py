@@ -1,1 +1,1 @@
-"""A plan: what a caller asks for, what changes, and the placement that is recorded after an apply."""
+"""A plan, and the request for it."""

@@ -1,7 +1,7 @@
 """The objective by which plans are compared; docs/objective.md has the formulas.
 
-Lower is better, 0 is best. A tier counts only between plans that are equal in all tiers above it; 1 is the first. In a
-tier, weighted terms are added up.
+Lower is better, 0 is best. A tier, from 1, counts only between plans that are equal in all tiers before it. In a tier,
+weighted terms are added up.
 """
 
 import math
@@ -37,9 +37,8 @@ TERMS = (
     TermKind("moved_threads", 8, "threads", 1.0, "threads whose CPUs change"),
     TermKind("moved_memory", 8, "MiB", 0.01, "memory that has to follow guests to another node"),
 )
-"""In the order of the tiers."""
 COST = max(kind.tier for kind in TERMS)
-"""Tier of the change itself: a host that stays as it is has no cost."""
+"""Tier of the change itself: a host that stays as it is has none."""
 MOST_WEIGHT = 1_000_000.0
 """With a larger weight, sums would lose the smaller terms of the tier."""
 LEAST = 0.01
@@ -48,45 +47,39 @@ _DIGITS = 6
 """So few that the order of additions makes no difference."""
 
 Values = Mapping[str, float]
-"""By the term's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term, before and after the plan."""
-
     name: str
     tier: int
-    """Its tier, from 1, which counts only between plans that are equal in all tiers above it."""
+    """From 1; it counts only between plans that are equal in all tiers before it."""
     unit: str
-    """Its values' unit."""
     weight: float
-    """Its factor in the tier."""
+    """In the tier."""
     before: float
-    """Its value for the host as it is."""
+    """For the host as it is."""
     after: float
-    """Its value after an apply."""
+    """After an apply."""
     asked: bool = True
     """Whether the request's strategy tries to lower it."""
 
     @property
     def rise(self) -> float:
-        """Weighted."""
         return self.weight * (self.after - self.before)
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
     terms: tuple[Term, ...] = ()
-    """Its terms, in the order of their tiers."""
+    """In the order of their tiers."""
 
     def tiers(self) -> Iterator[tuple[Term, ...]]:
         for tier in dict.fromkeys(term.tier for term in self.terms):
             yield tuple(term for term in self.terms if term.tier == tier)
 
     def decisive(self) -> tuple[Term, ...]:
-        """Terms that the strategy asks for, of the first tier in which they change. The cost of the change does not
-        count."""
+        """Terms that the strategy asks for, of the first tier in which they change, without the cost of the change."""
         wanted = (tuple(term for term in tier if term.asked and term.tier < COST) for tier in self.tiers())
         return next((tier for tier in wanted if abs(rise(tier)) >= LEAST), ())
 
@@ -104,18 +97,18 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Optimality:
-    """How good the allocation of CPUs to vCPUs is, compared with the best one."""
+    """How good the CPUs of vCPUs are, compared with the best allocation."""
 
     score: Mapping[str, int]
-    """Each term's value by its name, in the order in which they count; lower is better."""
+    """Terms by name, in the order in which they count; lower is better."""
     bound: Mapping[str, int]
     """Terms of a score that no allocation can be below."""
     gap: float
-    """The share by which the first term that is not at its bound is above it; 0 where the score is proven."""
+    """The share by which the first term that is not at its bound is above it; 0: the score is proven."""
     proven: bool
     """Whether no allocation has a lower score."""
     note: str = ""
-    """Why the score is not proven, and what to do about it; empty where it is, or where nobody tried."""
+    """Why the score is not proven, and what to do about it; else empty, also where nobody tried."""
 
 
 def rise(terms: tuple[Term, ...]) -> float:
@@ -124,7 +117,7 @@ def rise(terms: tuple[Term, ...]) -> float:
 
 
 def value_of(terms: tuple[Term, ...]) -> tuple[float, float]:
-    """The weighted sum of one tier, before and after."""
+    """The same, before and after."""
     before, after = (math.fsum(term.weight * getattr(term, side) for term in terms) for side in ("before", "after"))
     return round(before, _DIGITS), round(after, _DIGITS)
 

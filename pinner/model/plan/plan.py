@@ -1,4 +1,4 @@
-"""A plan: the changes of a host, each with its reason; and the placement that is recorded after an apply."""
+"""A plan; and the placement that is recorded after an apply."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -31,13 +31,13 @@ class Roles:
     """The CPU sets. On a small host they share CPUs."""
 
     housekeeping: CpuSet
-    """CPUs of the host's busy processes."""
+    """For the host's busy processes."""
     emulator: CpuSet
-    """CPUs of QEMU's own threads."""
+    """For QEMU's own threads."""
     vcpu: CpuSet
-    """CPUs of vCPUs."""
+    """For vCPUs."""
     notes: tuple[str, ...] = ()
-    """The sets that share CPUs, and why."""
+    """Which sets share CPUs, and why."""
 
     @property
     def cpus(self) -> CpuSet:
@@ -62,18 +62,18 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Kernel settings that the strategy ``isolated`` needs, and whether this boot has them."""
+    """Kernel settings that the strategy ``isolated`` needs."""
 
     wanted: CpuSet
     """CPUs that the kernel should isolate."""
     present: CpuSet
-    """Wanted CPUs that are isolated now."""
+    """Those that this boot isolates."""
     kernel_arguments: str
     """isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST"""
     grub_line: str
-    """The line for /etc/default/grub, with the current arguments."""
+    """For /etc/default/grub, with the current arguments."""
     partition: tuple[str, ...]
-    """Shell commands that isolate the wanted CPUs live in a cgroup v2 partition; empty if the kernel has no
+    """Shell commands that isolate the wanted CPUs live in a cgroup v2 partition; empty: the kernel has no
     partitions."""
     partition_note: str
     """Effects and limits of the live form, or why this host cannot have it."""
@@ -96,8 +96,8 @@ class GuestMemory:
     remote_kib: int
     """Remote KiB under the plan, before any memory moves."""
     home: int | None
-    """The node on which the plan places all its vCPUs, to which its memory can move. Null if the plan uses several
-    nodes, or the host has no other node with memory."""
+    """The node on which the plan places all its vCPUs, to which its memory can move. Null: several nodes, or the host
+    has no other node with memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +115,28 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """Cost and gain of placing all guests anew, compared with leaving well placed guests where they are."""
+    """Placing all guests anew, compared with leaving well placed guests where they are."""
 
     guests: int
-    """Number of guests that get other CPUs."""
+    """How many get other CPUs."""
     threads: int
-    """Number of their threads that move."""
+    """How many of their threads move."""
     gain: float
     """How much lower the objective's decisive tier gets: the first one that changes."""
     taken: bool
     """Whether the plan places all guests anew; where that gains nothing, well placed guests stay."""
     terms: tuple[Term, ...] = ()
-    """Terms of the decisive tier that change: before = well placed guests stay, after = all are placed anew."""
+    """Of the decisive tier, where they change: before = well placed guests stay, after = all are placed anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A guest that has a place and gets another one, because of a new guest."""
+    """A placed guest that gets another place, because of a new guest."""
 
     guest: Target
     terms: tuple[Term, ...] = ()
-    """The gain: terms of the objective's decisive tier that change, without the move and with it. Empty for a guest
-    that makes room for one without a place. Guests that move together have the same terms."""
+    """The gain: terms of the decisive tier that change, without and with the move. Empty for a guest that makes room
+    for one without a place. Guests that move together have the same terms."""
 
 
 Purpose = Literal["place", "release"]
@@ -158,27 +158,25 @@ class Plan:
     wanted: tuple[Wanted, ...]
     """The CPUs of every placed target, also of one that has them already."""
     changes: tuple[PlannedChange, ...]
-    """What the host still needs; empty: nothing."""
+    """What the host still needs."""
     unplaced: tuple[LeftOut, ...]
     """Guests without a place."""
     skipped: tuple[LeftOut, ...]
     """Busy processes, threads and guests that pinner does not move."""
     warnings: tuple[str, ...]
-    """What an operator should know before an apply."""
     objective: Objective = field(default_factory=Objective)
-    """Its terms now and after an apply."""
+    """Now and after an apply."""
     isolation: Isolation | None = None
     """What `isolated` needs from the kernel; null for other strategies."""
     blocked: str = field(default="")
-    """Why it cannot be applied as it is; empty where it can."""
     memory: tuple[GuestMemory, ...] = ()
-    """The memory of each guest for which the kernel reports it by node."""
+    """Of each guest for which the kernel reports it by node."""
     rebalance: Rebalance | None = None
-    """Its cost and gain, where the request asks for one."""
+    """Where the request asks for one."""
     moves: tuple[Move, ...] = ()
     """Guests that move because of new guests, at most as many as the request allows."""
     optimality: Optimality | None = None
-    """How good the allocation of CPUs is, by `isolated` and `optimal`; null for others."""
+    """By `isolated` and `optimal`; else null."""
     purpose: Purpose = "place"
     """place: to place guests; release: to give a guest its earlier CPUs back."""
     contested: CpuSet = CpuSet()
@@ -187,19 +185,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """A plan in a list."""
-
     id: str
     host: str
     strategy: str
     created_at: datetime
     """When it was stored."""
     changes: int
-    """Number of changes."""
+    """How many."""
     unplaced: int
-    """Number of guests without a place."""
+    """How many guests."""
     blocked: str
-    """Why it cannot be applied; else empty."""
 
 
 CpusByGuest = Mapping[str, Mapping[int, CpuSet]]
@@ -207,7 +202,6 @@ CpusByGuest = Mapping[str, Mapping[int, CpuSet]]
 
 
 def vcpus_by_guest(wanted: Iterable[Wanted]) -> dict[str, dict[int, CpuSet]]:
-    """Placed vCPUs only."""
     cpus: dict[str, dict[int, CpuSet]] = {}
     for want in wanted:
         if want.target.kind == "vcpu" and want.target.part is not None:
@@ -235,7 +229,7 @@ class PlacedTarget:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Drift is measured against it, and later plans of the same request preserve it."""
+    """Drift is measured against it; later plans of the same request preserve it."""
 
     host: str
     plan: str
@@ -243,7 +237,7 @@ class Placement:
     request: Request
     roles: Roles
     placed: tuple[PlacedTarget, ...]
-    """With targets that are absent now: they get their old CPUs when they return."""
+    """With absent targets, which get their old CPUs when they return."""
     since: int
     """Latest start (clock ticks after boot) of any process then: later ones are new."""
     boot: str = ""

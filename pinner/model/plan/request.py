@@ -36,7 +36,7 @@ FIXES: Mapping[str, SettingName] = {
     "rps-on-guest-cpus": "rps",
     **{code: "sysctls" for rule in SYSCTLS.values() for code in rule.codes},
 }
-"""By the finding's code."""
+"""By code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Request:
 
     strategy: str = "shared-pool"
     guests: tuple[str, ...] = ()
-    """Names or UUIDs of guests to place; none: all."""
+    """Names or UUIDs of those to place; none: all."""
     processes: tuple[str, ...] = ()
     """Names or pids of processes to move although they are idle, or their owner restricted their affinity."""
     housekeeping: str = AUTO
@@ -59,11 +59,11 @@ class Request:
     isolation: Isolating = "boot"
     """For ``isolated``: boot = CPUs that the kernel's arguments isolate; live = cgroup v2 partitions made now."""
     excluded_guests: tuple[str, ...] = ()
-    """Names or UUIDs of guests to skip; they may be absent."""
+    """Names or UUIDs to skip; they may be absent."""
     excluded_processes: tuple[str, ...] = ()
-    """Names or systemd units of processes to skip; they may be absent."""
+    """Names or systemd units to skip; they may be absent."""
     nova_emulators: bool = False
-    """Also place QEMU's own threads of guests that Nova pinned, where Nova gives these threads no CPUs."""
+    """Also place QEMU's own threads of guests that Nova pinned, where Nova gives them no CPUs."""
     minimum_cores: int | None = None
     """Fewest cores of each node for housekeeping, for emulators and for vCPUs; null: [host] minimum_cores."""
     rebalance: bool = False
@@ -71,9 +71,9 @@ class Request:
     with_processes: bool = False
     """Also move busy processes if ``guests`` names guests; a request for all guests always does."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Weights of terms of the objective that this request sets; [objective] of the configuration has others."""
+    """Of the objective's terms; others are from [objective] of the configuration."""
     moves: int = 2
-    """Number of placed guests that one plan may move, to make room for new guests or to place them better."""
+    """Placed guests that one plan may move, to make room for new guests or to place them better."""
     solver_budget: int = 1000
     """For ``optimal``: nodes of its search tree that the solver may visit."""
     remedies: tuple[SettingName, ...] = field(
@@ -87,8 +87,8 @@ class Request:
     """What the plan changes besides CPUs of threads. JSON calls it ``with``, and leaves it out where it is empty: a
     request without it keeps its hash."""
     fix: tuple[str, ...] = field(default=(), metadata={"exclude_if": lambda codes: not codes})
-    """Codes of findings (`pinner check`) that the plan cures. It has no other changes, except those of ``remedies``.
-    JSON leaves the field out where it is empty."""
+    """Codes of findings (`pinner check`) that the plan cures, without other changes, except those of ``remedies``. JSON
+    leaves it out where it is empty."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.busy_threshold <= MOST_PERCENT:

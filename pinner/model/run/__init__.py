@@ -1,1 +1,1 @@
-"""Runs and their records: the journal of changes, the audit trails, and the actors that the trails name."""
+"""Runs and their records: the journal, the audit trails, and their actors."""

@@ -59,7 +59,6 @@ class AgentRecord:
     """The agent's clock, ISO 8601. Records stand in the order of ``seq``, never of time."""
     run: str
     action: str
-    """Of AgentAction."""
     target: str
     """run.change: the target; the begin of a run: its plan, the run that it undoes, or "all runs"; guest.exclude: the
     guest's UUID; centre.head, chain.cut: the number of the centre's last or the last removed record."""
@@ -85,31 +84,27 @@ class ChainHead:
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """The head of an agent's chain, signed by the agent (Ed25519, RFC 8032).
-
-    The chain contains the centre's head, so the signature vouches for both trails.
-    """
+    """The head of an agent's chain, signed by the agent (Ed25519, RFC 8032). The chain contains the centre's head, so
+    the signature vouches for both trails."""
 
     host: str
     seq: int
-    """Number of the chain's last record."""
+    """Of the chain's last record."""
     hash: str
-    """That record's hash."""
+    """Of that record."""
     centre_seq: int
-    """Number of the centre's record that the agent saw last; 0: none."""
+    """Of the centre's record that the agent saw last; 0: none."""
     centre_hash: str
-    """That record's hash."""
+    """Of that record."""
     at: str
-    """The agent's clock, as ISO 8601 text."""
+    """The agent's clock, ISO 8601."""
     key: str
     """The public key's 32 bytes in base64."""
     signature: str
-    """The signature in base64 of the canonical JSON (RFC 8785) of the other fields and ``"type": "pinner agent head
-    1"``."""
+    """In base64, of the canonical JSON (RFC 8785) of the other fields and ``"type": "pinner agent head 1"``."""
 
     @property
     def centre(self) -> ChainHead:
-        """As the agent saw it last."""
         return ChainHead(self.centre_seq, self.centre_hash)
 
 
@@ -152,7 +147,7 @@ class Anchor:
     """The signed heads of all hosts at one moment, to be kept elsewhere. A later trail must still contain them."""
 
     version: int
-    """The format's version."""
+    """Of the format."""
     heads: tuple[SignedHead, ...]
     """One of each host."""
 

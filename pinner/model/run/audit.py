@@ -67,8 +67,6 @@ class AuditAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """As the audit trail names it."""
-
     actor: str
     origin: str
     """The peer's address, or ``cli`` and the terminal."""
@@ -105,34 +103,29 @@ def audit_event(
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One record of the audit trail.
-
-    ``hash`` covers every other field, ``previous`` included, so that a changed, missing or reordered record is found.
-    """
+    """``hash`` covers every other field, ``previous`` included, so that a changed, missing or reordered record is
+    found."""
 
     seq: int
-    """Its number, from 1."""
+    """From 1."""
     at: datetime
-    """The time of the action."""
     actor: str
-    """Who acted: a person or a program."""
     origin: str
-    """The peer's address, or `cli` and the terminal."""
     action: str
     """An AuditAction's value."""
     host: str
     subject: str
     """The plan, run, target or guest."""
     before: str
-    """The value before; often empty."""
+    """Often empty."""
     after: str
-    """The value after; often empty."""
+    """Often empty."""
     result: str
     """`done`, or the outcome in words."""
     request_id: str
-    """The request's id; empty where no request asked for the action."""
+    """Empty where no request asked for the action."""
     previous: str
-    """The record's hash before this one; empty in the first."""
+    """The ``hash`` of the record before; empty in the first."""
     hash: str
     """SHA-256 of all other fields."""
 

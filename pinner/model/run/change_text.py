@@ -43,7 +43,6 @@ def run_result(run: "Run") -> str:
 
 
 def run_options(run: "Run") -> str:
-    """Those that were given."""
     options = {"persist": run.persist, "migrate_memory": run.migrate_memory, "all_or_nothing": run.all_or_nothing}
     options |= {f"watch_seconds {run.watch_seconds}": run.watch_seconds > 0, "undo_if_worse": run.undo_if_worse}
     return ", ".join(name for name, given in options.items() if given)

@@ -45,11 +45,11 @@ class NodeMemory:
 
     node: int
     before_kib: int
-    """KiB on the node before."""
+    """KiB before."""
     moved_kib: int
-    """How much less the node has now; below 0: how much more."""
+    """How much less it has now; below 0: more."""
     stayed_kib: int
-    """How much the node has now."""
+    """KiB now."""
 
 
 def memory_moved(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[NodeMemory, ...]:
@@ -75,21 +75,21 @@ class Entry:
 
     run: str
     seq: int
-    """Its number in the run, from 1."""
+    """In the run, from 1."""
     change: Change
     """The change."""
     state: EntryState
     at: datetime
-    """The time of the state."""
+    """Of the state."""
     error: str = ""
     """Why the change failed, was gone or is stuck; else empty."""
     found: tuple[ThreadMask, ...] = ()
-    """Of a change of affinity: threads that were created while it was made. Of a partition's change: all threads of the
-    host that can be moved. Each with its prior mask."""
+    """Threads that were created while an affinity was changed; of a partition's change, all threads of the host that
+    can be moved. Each with its prior mask."""
     definition: str = ""
     """With --persist: the pins (<cputune>) of the persistent definition before the change, as XML."""
     memory: tuple[NodeMemory, ...] = ()
-    """How much memory moved and stayed, of a change of memory that was made."""
+    """How much moved and stayed, of a change of memory that was made."""
     lineage: Lineage | None = None
     """Of a change of affinity: facts by which an undo finds the processes that inherited the mask."""
     inheritors: tuple[ThreadMask, ...] = ()
@@ -99,7 +99,7 @@ class Entry:
 
     @property
     def summary(self) -> str:
-        """The error, or how much memory moved; often empty."""
+        """Often empty."""
         return self.error or (moved_text(self.memory) if self.state == "done" else "")
 
     def is_news(self, known: "Entry | None") -> bool:
@@ -114,22 +114,20 @@ class Run:
 
     id: str
     kind: RunKind
-    """The kind of the run."""
     host: str
     plan: str
-    """The plan's id; of a rollback, that of the run that it undoes; empty if it undoes all runs."""
+    """The id; of a rollback, that of the run that it undoes; empty if it undoes all runs."""
     actor: str
-    """Who asked for it, as the agent's caller claimed."""
+    """As the agent's caller claimed."""
     origin: str
-    """The caller's address, or the CLI's terminal; as the agent's caller claimed."""
+    """As the agent's caller claimed: an address, or the CLI's terminal."""
     state: RunState
     started_at: datetime
     ended_at: datetime | None = None
-    """Its end; null while it is running."""
     persist: bool = False
     """Whether persistent definitions are written, too."""
     undoes: str = ""
-    """Of a rollback: the run that it undoes; empty: all runs of the host."""
+    """Of a rollback: the undone run; empty: all runs of the host."""
     error: str = ""
     """Why it did not succeed; else empty."""
     migrate_memory: bool = False
@@ -137,11 +135,11 @@ class Run:
     recovered: str = ""
     """Of a run whose process died: the recovery's result, in words."""
     all_or_nothing: bool = False
-    """Whether one failed change undoes the whole run; else only its guest's or process's changes are undone."""
+    """Whether one failed change undoes the whole run; else only its guest's or process's changes."""
     peer: str = ""
     """The process that called the agent, with its user, as the kernel names it; empty before the agent has the run."""
     boot: str = ""
-    """The host's boot in which it began (/proc/sys/kernel/random/boot_id); empty: not known."""
+    """The host's, in which it began (/proc/sys/kernel/random/boot_id); empty: not known."""
     watch_seconds: int = 0
     """How long the guests are watched after it; 0: not at all."""
     undo_if_worse: bool = False
@@ -149,11 +147,10 @@ class Run:
 
     @property
     def undoes_all(self) -> bool:
-        """Its entries are its own."""
         return self.kind == "rollback" and not self.undoes
 
     def is_of_earlier_boot(self, boot: str) -> bool:
-        """All its threads have ended then: their ids and start times, which count from the boot, belong to others."""
+        """Its threads have ended: their ids and start times, which count from the boot, belong to others."""
         return boots_differ(self.boot, boot)
 
 
@@ -165,7 +162,6 @@ IN_PART = "are not online, so it got only the others; roll back again once they 
 """Of an entry whose undo could give a thread only a part of its prior mask."""
 
 EARLIER_BOOT = "the host was restarted since"
-"""Why a change of a run from an earlier boot is gone."""
 
 
 def is_final(run: Run, entry: Entry) -> bool:
@@ -197,7 +193,6 @@ class InForce:
 
     entry: Entry
     persist: bool = False
-    """Whether the run wrote definitions."""
     boot: str = ""
     """In which the run began; empty: not known."""
 
@@ -211,9 +206,9 @@ class Damaged:
     why: str
     """With the repair."""
     kind: str = ""
-    """Of the target of a change of affinity or metadata; else empty."""
+    """Of a change of affinity or metadata; else empty."""
     owner: str = ""
-    """Of the target of a change of affinity; else empty."""
+    """Of a change of affinity; else empty."""
     name: str = ""
     """Of a process; else empty."""
     cpus: CpuSet = CpuSet()
@@ -242,20 +237,18 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run is."""
-
     run: Run
     done: int
-    """Number of changes that have ended."""
+    """Changes that have ended."""
     total: int
-    """Number of changes."""
+    """All changes."""
     entry: Entry | None
-    """The change that has just ended; null in the last message."""
+    """The one that has just ended; null in the last message."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedPins:
-    """pinner wrote these pins, and no operator."""
+    """Pins that pinner wrote, and no operator."""
 
     placed: frozenset[str] = frozenset()
     """UUIDs of guests whose threads a run has changed; a rollback may have restored them since."""

@@ -39,7 +39,6 @@ def require_actor(name: str, field: str) -> str:
 
 
 def _is_normal(name: str) -> bool:
-    """It has one way to be written, and shows all its characters."""
     return name == unicodedata.normalize("NFKC", name) == " ".join(name.split()) and not _UNSEEN.search(name)
 
 
@@ -78,7 +77,7 @@ class Token:
     created_at: datetime
     created_by: str
     expires_at: datetime | None
-    """The token is refused from then on; None: never."""
+    """None: never."""
     revoked_at: datetime | None
 
     def state(self, now: datetime) -> Literal["active", "expired", "revoked"]:
@@ -112,7 +111,7 @@ def parse_token(text: str) -> PresentedToken:
 
 
 def check_name(name: str, field: str) -> str:
-    """Of a token or a certificate. Raises Invalid."""
+    """Raises Invalid."""
     if not _NAME.fullmatch(name):
         raise Invalid(field, name, "1 to 64 letters, digits and characters of . _ @ -, first a letter or a digit")
     return require_actor(name, field)

@@ -37,26 +37,24 @@ class FindingKind(StrEnum):
 class TrailFinding:
     kind: FindingKind
     trail: Literal["centre", "agent"]
-    """The trail that is wrong or incomplete."""
+    """The wrong or incomplete trail."""
     host: str
-    """The agent's host; empty: only the centre is concerned."""
+    """The agent's; empty: only the centre is concerned."""
     record: int
-    """Number of the record in that trail, or of the first wrong one; 0: no single record."""
+    """The number in that trail, or of the first wrong one; 0: no single record."""
     run: str
-    """The record's run; may be empty."""
+    """The record's; may be empty."""
     message: str
     """One sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentTrail:
-    """One agent's part of a verification."""
-
     host: str
     records: int
-    """Number of records that are correct."""
+    """How many are correct."""
     head: SignedHead | None
-    """The agent's present head; null: not known."""
+    """Null: not known."""
 
 
 VerificationResult = Literal["intact", "broken", "incomplete"]
@@ -64,20 +62,18 @@ VerificationResult = Literal["intact", "broken", "incomplete"]
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The result of a check of the whole audit trail."""
-
     result: VerificationResult
     """intact: everything was verified; broken: something is wrong; incomplete: an agent did not answer."""
     ok: bool
     """Whether it is ``intact``."""
     records: int
-    """Number of the centre's records that are correct."""
+    """How many of the centre's are correct."""
     head: str
-    """Hash of the centre's last correct record."""
+    """Of the centre's last correct record."""
     agents: tuple[AgentTrail, ...]
-    """Each agent's part."""
+    """One by one."""
     findings: tuple[TrailFinding, ...]
-    """What is wrong, at most MAX_FINDINGS of each kind."""
+    """At most MAX_FINDINGS of each kind."""
 
 
 MAX_FINDINGS = 20

@@ -17,15 +17,12 @@ NO_ROOM = ("rx_missed_errors", "rx_fifo_errors", "rx_over_errors")
 
 @dataclass(frozen=True, slots=True)
 class RxRing:
-    """A network card's receive ring."""
-
     interface: str
     index: int
-    """ifindex: another interface may get the name later."""
     size: int
-    """Packets that it holds."""
+    """Its packets."""
     most: int
-    """The most that the driver allows."""
+    """The driver's largest size."""
     has_dropped: bool
     """Whether the card lacked room for a packet since the driver was loaded."""
 
@@ -40,14 +37,14 @@ class RxRing:
 
 @dataclass(frozen=True, slots=True)
 class CardQueues:
-    """A network card's queues that receive and send (combined)."""
+    """Queues that receive and send (combined)."""
 
     interface: str
     index: int
     count: int
-    """Number of queues in use."""
+    """In use."""
     most: int
-    """The most that the driver allows."""
+    """The driver's largest number."""
     is_up: bool = True
     """Whether the interface is up."""
 
@@ -68,7 +65,7 @@ def fitting_queues(interface: str, most: int, topology: Topology) -> int:
 
 
 MANY_INTERRUPTS = 50_000
-"""Packets a second above which a card that gathers no interrupts costs the host much time."""
+"""Packets a second above which a card that gathers none costs the host much time."""
 GATHERING_US = 50
 """A plan gives it to such a card: at most 20,000 interrupts a second for each queue."""
 
@@ -86,7 +83,7 @@ class RxCoalescing:
     is_adaptive: bool
     """Whether the driver adapts both to the load."""
     rate: float = 0.0
-    """Received packets a second; 0 where they were not counted."""
+    """Received packets a second; 0: not counted."""
 
     @property
     def target(self) -> Target:
@@ -102,19 +99,17 @@ Setting = Literal["rings", "queues", "coalescing"]
 
 @dataclass(frozen=True, slots=True)
 class RefusedSetting:
-    """A network card's setting that is not known. A driver refuses nothing that it lacks."""
+    """A setting of a card that is not known. A driver refuses nothing that it lacks."""
 
     interface: str
     setting: Setting
-    """The setting."""
+    """Its name."""
     why: str
     """The driver's error."""
 
 
 @dataclass(frozen=True, slots=True)
 class RpsQueue:
-    """A network interface's receive queue, with its RPS."""
-
     interface: str
     index: int
     queue: int
@@ -133,12 +128,10 @@ class RpsQueue:
 
 @dataclass(frozen=True, slots=True)
 class GuestQueue:
-    """A receive queue of a virtio card in a guest."""
-
     interface: str
     """Its name in the guest."""
     index: int
-    """ifindex in the guest."""
+    """In the guest (ifindex)."""
     queue: int
     """Its number."""
     vcpus: CpuSet
@@ -147,13 +140,13 @@ class GuestQueue:
 
 @dataclass(frozen=True, slots=True)
 class GuestRps:
-    """Receive queues of a guest's virtio cards that have fewer queues than the guest has vCPUs."""
+    """Receive queues of virtio cards that have fewer queues than the guest has vCPUs."""
 
     guest: str
-    """The guest's UUID."""
+    """Its UUID."""
     name: str
     boot: str = ""
-    """The guest kernel's boot_id: masks end with the boot. Empty where it was not read."""
+    """The guest kernel's boot_id: masks end with the boot. Empty: not read."""
     online: CpuSet = CpuSet()
     """Online vCPUs, by the numbers of the guest's kernel."""
     queues: tuple[GuestQueue, ...] = ()

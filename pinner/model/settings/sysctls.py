@@ -18,12 +18,11 @@ class SysctlRule:
     """As sysctl(8) writes it."""
     value: int
     at: Literal["least", "most"]
-    """least: a plan keeps a larger value; most: it keeps a smaller one."""
+    """least: a plan keeps a larger value; most: a smaller one."""
     codes: tuple[str, ...]
     """Of findings that the value ends or eases."""
     why: str
     source: str
-    """Document of the sysctl."""
     needs: Need = ""
 
     @property
@@ -31,7 +30,6 @@ class SysctlRule:
         return Target("sysctl", self.key, None, self.key)
 
     def is_good(self, value: int) -> bool:
-        """It is the rule's value, or a better one."""
         return value >= self.value if self.at == "least" else value <= self.value
 
     def wanted(self, value: int) -> Number:

@@ -1,1 +1,1 @@
-"""Which CPUs and which memory of a host a plan may use, for each role and each guest."""
+"""Which CPUs and memory a plan may use, for each role and each guest."""

@@ -1,4 +1,4 @@
-"""The CPUs that pinner may allocate, why not the others, and the measured load that they carry."""
+"""The CPUs that pinner may allocate, why not the others, and the load that they carry."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pinner.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The load, in CPUs, and the present affinities of the threads that automatic sets are for."""
+    """The load, in CPUs, and the present affinities of the threads for which automatic sets are."""
 
     housekeeping: float = 0.0
     emulator: float = 0.0
@@ -31,7 +31,7 @@ def qemus_own_threads(guest: Guest) -> list[Thread]:
 
 
 def qemus_own_load(snapshot: Snapshot, guests: Iterable[Guest]) -> dict[int, float]:
-    """CPUs by thread id, of the guests' threads among the processes."""
+    """CPUs by thread id."""
     loads = {
         thread.tid: thread.load / 100
         for process in snapshot.processes
@@ -58,7 +58,7 @@ class RestrictedAffinity:
 
 @dataclass(frozen=True, slots=True)
 class AllocatableCpus:
-    """A host's online CPUs, and sets of them that pinner may not allocate, which may overlap."""
+    """A host's online CPUs, and sets of them that pinner may not allocate; they may overlap."""
 
     online: CpuSet
     offline: CpuSet
@@ -66,7 +66,7 @@ class AllocatableCpus:
     nova: NovaOwns
     restrictions: tuple[RestrictedAffinity, ...]
     nodes: Mapping[int | None, CpuSet]
-    """Online CPUs by node, ascending; None: the kernel reports no node."""
+    """Ascending; None: the kernel reports no node."""
     cores: Mapping[int, CpuSet]
     """CPU to the online hardware threads of its core, itself included."""
     shapes: tuple[CoreShape, ...]
@@ -85,7 +85,7 @@ class AllocatableCpus:
     """The firm ones among ``set_aside``, for which the roles cannot have their minimum."""
     demand: Demand = NO_DEMAND
     by_hand: CpuSet = CpuSet()
-    """An administrator's housekeeping set; empty: none."""
+    """An administrator's housekeeping set; else empty."""
 
     @classmethod
     def of(
@@ -137,7 +137,6 @@ class AllocatableCpus:
         return self.nova.for_vcpus(self.isolated - self.dedicated - self.restricted)
 
     def cores_worth(self, cpus: CpuSet) -> float:
-        """A hardware thread of a core of two is half a core."""
         return round(fsum(shape.worth(cpus) for shape in self.shapes), 6)
 
     def core_worth(self, core: CpuSet) -> float:

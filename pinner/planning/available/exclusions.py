@@ -1,4 +1,4 @@
-"""What the request, metadata and flavors exclude or ask for: guests, processes, strategies."""
+"""What the request, metadata and flavors exclude or ask for."""
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from uuid import UUID
@@ -103,13 +103,12 @@ def is_excluded_by_flavor(guest: Guest) -> bool:
 
 
 def strategy_of_flavor(guest: Guest, known: Collection[str]) -> str:
-    """Empty where it asks for none that ``known`` has."""
+    """Empty where it asks for none of ``known``."""
     strategy = _specs(guest).get(STRATEGY, "")
     return strategy if strategy and strategy in known else ""
 
 
 def warnings_of_flavor(guest: Guest, known: Collection[str]) -> Iterator[str]:
-    """About settings for pinner without effect."""
     for spec, value in sorted(_specs(guest).items()):
         whose = f"guest {guest.name}: its flavor has {spec}"
         if spec == EXCLUDED and _boolean(value) is None:

@@ -17,7 +17,7 @@ from pinner.model.machine.topology import Node, Topology
 
 @dataclass(frozen=True, slots=True)
 class VcpuGroup:
-    """vCPUs of a guest that are bound to the same CPUs. A guest without bounds has one group."""
+    """vCPUs of a guest that are bound to the same CPUs."""
 
     vcpus: tuple[int, ...]
     cpus: CpuSet | None = None
@@ -105,7 +105,7 @@ def _joined(reasons: Iterable[str]) -> str:
 
 
 NORMAL = 0
-"""The page size of memory without huge pages."""
+"""KiB; memory without huge pages."""
 LOCAL, REMOTE = 10, 20
 """The distances of a machine without a distance table (the kernel's LOCAL_DISTANCE and REMOTE_DISTANCE)."""
 

@@ -42,7 +42,7 @@ class _Use:
 
 
 def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
-    """CPUs that the vCPU does not have yet; with smt ``isolate``, whole cores."""
+    """CPUs that the vCPU does not have yet."""
     isolated = snapshot.topology.isolated | union(
         change.after.cpus
         for change in plan.changes

@@ -157,7 +157,6 @@ class _Cores:
 
 
 _Amounts = tuple[_Cores, _Cores, _Cores, _Cores]
-"""Balanced by the kernel, for vCPUs, all, isolated for vCPUs."""
 
 
 def _amounts(base: AllocatableCpus, free: CpuSet) -> _Amounts:

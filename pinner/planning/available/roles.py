@@ -16,7 +16,7 @@ from pinner.planning.available.slices import sized
 class Resolved:
     roles: Roles
     emulator_on: Mapping[int | None, CpuSet]
-    """Node to its part of an automatic emulator set; empty for a literal set."""
+    """Node to its part of an automatic emulator set; else empty."""
     warnings: tuple[str, ...]
 
 

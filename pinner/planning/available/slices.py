@@ -1,5 +1,5 @@
-"""Each role's part of a node's free CPUs, and the size of automatic sets: one step, or more where a role's measured
-load needs more.
+"""Each role's part of a node's free CPUs, and the size of automatic sets: one step, or more where a role's load needs
+more.
 
 The fullest set grows until none is full, or both have MOST_STEPS together. A set that an earlier plan made one step too
 large stays: otherwise a small change of the load would move every guest.
@@ -137,7 +137,6 @@ class _FreeCores:
 class _Take:
     allocatable: AllocatableCpus
     size: int
-    """The CPUs of one step."""
     most: int
     """For housekeeping and emulators together, where one has several steps."""
     taken: int = 0

@@ -1,1 +1,1 @@
-"""Which guest gets which cores, on plain values. heuristic packs by rules, and optimal by a solver."""
+"""Which guest gets which cores, on plain values. heuristic packs by rules, optimal by a solver."""

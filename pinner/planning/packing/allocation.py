@@ -1,5 +1,5 @@
-"""The CPUs of each guest of a layout, its score, and the arithmetic bound: no layout of these guests on these nodes has
-a lower score."""
+"""The CPUs of each guest of a layout, its score, and the arithmetic bound below which no layout of these guests on
+these nodes scores."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -120,7 +120,6 @@ class _FreeCores:
         return [*taken, *self._rest(rest)] if rest else taken
 
     def take_any(self, count: int) -> list[int]:
-        """First those that no guest has begun."""
         taken = []
         for store in (self._loose, self._whole, self._left, self._shared, self._begun):
             while store and count:
@@ -196,14 +195,12 @@ def least_rank(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> 
 
 
 def _step(guest: PackingGuest) -> int:
-    """0 for a guest that has one node."""
     ranks = sorted(set(guest.ranks.values()))
     return ranks[1] - ranks[0] if len(ranks) > 1 else 0
 
 
 class Cores(NamedTuple):
     width: int
-    """Most free CPUs of a core."""
     whole: int
     """Cores that no guest has begun."""
     most: int

@@ -14,12 +14,11 @@ from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Shape
 
 MOST_TRIALS = 30_000
-"""Exchanges that are tried; 10,000 take about 30 ms."""
+"""10,000 take about 30 ms."""
 MOST_PACKED = 3000
 """Guests packed anew, each as often as its node is; 1000 take about 60 ms."""
 
 _Exchange = tuple[tuple[PackingGuest, int], ...]
-"""With the new nodes' positions."""
 _Cost = tuple[int, int]
 """Shared cores, and L3 domains beyond one a guest."""
 

@@ -11,8 +11,8 @@ from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Pi
 
 
 class PackingRoom:
-    """How many CPUs are free; the whole layout says which. A guest takes up its footprint: its size, or more where it
-    shall share no core."""
+    """How many CPUs are free; the layout says which. A guest takes up its size, or more where it shall share no
+    core."""
 
     def __init__(self, nodes: Sequence[PackingNode]) -> None:
         self.nodes = nodes
@@ -91,7 +91,6 @@ class PackingRoom:
 
 
 Counts = tuple[tuple[int, int], ...]
-"""Sizes, descending, each with its number of guests."""
 
 
 @lru_cache(maxsize=4096)
@@ -115,7 +114,6 @@ def fullest(free: int, counts: Counts) -> tuple[tuple[int, int], ...]:
 
 
 def _with(sums: int, size: int, number: int, free: int) -> int:
-    """Of sums as bits, none above ``free``."""
     within, step = (1 << free + 1) - 1, 1
     while number > 0:
         # Doubled steps reach every number of guests.

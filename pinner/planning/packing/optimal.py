@@ -81,13 +81,10 @@ def _has_memory(nodes: Sequence[PackingNode], guests: list[PackingGuest], layout
 
 _NO_LIMIT = float("-inf")
 _Class = tuple[PackingGuest, ...]
-"""Guests of one size, ranks and memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """On the node at this position; None: none."""
-
     guests: _Class
     node: int | None
 
@@ -132,7 +129,6 @@ def _columns(nodes: Sequence[PackingNode], classes: Sequence[_Class]) -> Iterato
 
 
 def _cost(column: _Column, nodes: Sequence[PackingNode]) -> tuple[int, int, int]:
-    """Unplaced guests, ranks and shared cores."""
     match column:
         case _Placed(_, None):
             return 1, 0, 0

@@ -27,7 +27,6 @@ class GuestClass(NamedTuple):
     """Of the pools that they may be in."""
     memory: int
     needed: int
-    """Domains that hold one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,6 @@ class InPool:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Domains of a shape with these slots."""
-
     pool: int
     shape: Shape
     slots: tuple[int, ...]
@@ -52,8 +49,6 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Into ``part`` CPUs and the rest."""
-
     pool: int
     size: int
     part: int
@@ -74,13 +69,11 @@ Column = Unplaced | InPool | Pattern | Split | Shrunk
 class Model(Program):
     columns: tuple[Column, ...]
     members: dict[GuestClass, tuple[str, ...]]
-    """By id."""
     pools: tuple[tuple[int, ...], ...]
     """Positions of each pool's nodes."""
 
 
 def are_alike(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> bool:
-    """Memory may still limit them."""
     return all(
         len(guest.ranks) >= len(nodes) and len({guest.ranks.get(node.id) for node in nodes}) == 1 for guest in guests
     )

@@ -1,7 +1,7 @@
 """An integer program, and its solution term by term by HiGHS, if that is installed (the extra ``pinner[optimal]``).
 
-The budget is work, not time: nodes of the search tree, on one thread, with a fixed seed. So a program has the same
-answer on every machine with the same version of HiGHS.
+The budget is work, not time: nodes of the search tree, on one thread, with a fixed seed. So every machine with the same
+version of HiGHS has the same answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class Solution:
 
 
 Minimise = Callable[[Program, int, Sequence[ProgramRow], int], Solution]
-"""For one term of the score, within further rows and a budget."""
+"""For one term, within further rows and a budget."""
 
 
 @dataclass(frozen=True, slots=True)

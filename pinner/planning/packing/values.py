@@ -1,5 +1,5 @@
-"""The values of a packing: nodes of L3 domains of cores, and guests, each all on one node. CPUs are bits of an integer.
-A core is shared if two guests have CPUs of it."""
+"""The values of a packing: nodes of L3 domains of cores, and guests. CPUs are bits of an integer. A core is shared if
+two guests have CPUs of it."""
 
 from bisect import bisect_left
 from collections.abc import Container, Mapping, Sequence
@@ -14,7 +14,6 @@ from pinner.model.machine.topology import NodeId
 
 class Core(NamedTuple):
     free: int
-    """As bits."""
     begun: bool = False
     """A guest that stays has others of it."""
 
@@ -28,11 +27,11 @@ class PackingDomain:
     width: int = field(init=False, repr=False, compare=False)
     """Most free CPUs of a core that no guest has begun."""
     whole: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Wholly free cores, as bits."""
+    """Wholly free cores."""
     loose: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Of narrower cores, as bits."""
+    """Of narrower cores."""
     begun: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Of cores where a guest that stays has others, as bits."""
+    """Of cores where a guest that stays has others."""
 
     def __post_init__(self) -> None:
         begun = tuple([core.free for core in self.cores if core.begun and core.free])
@@ -59,7 +58,6 @@ class PackingDomain:
 
     @cached_property
     def shape(self) -> "Shape":
-        """Domains of one shape are equally good."""
         loose, begun = (sum(map(int.bit_count, cores)) for cores in (self.loose, self.begun))
         return Shape(len(self.whole), loose, begun, self.width)
 
@@ -122,7 +120,7 @@ class PackingNode:
 
     @cached_property
     def begun(self) -> frozenset[tuple[int, int]]:
-        """The same of the cores where a guest that stays has CPUs."""
+        """The same of cores where a guest that stays has CPUs."""
         return frozenset(
             (position, number)
             for position, domain in enumerate(self.domains)
@@ -135,9 +133,8 @@ class PackingNode:
 class PackingGuest:
     id: str
     size: int
-    """In CPUs."""
     ranks: Mapping[NodeId, int]
-    """By node that it may have; 0 is the best."""
+    """By possible node; 0 is the best."""
     memory: int = 0
     """KiB."""
 
@@ -168,9 +165,7 @@ class Score(NamedTuple):
     """Lower is better; the earlier number counts first."""
 
     unplaced: int
-    """Guests."""
     rank: int
-    """Sum over the guests' nodes."""
     shared: int
     """Cores with CPUs of several guests."""
     extra_l3: int

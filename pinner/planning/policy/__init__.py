@@ -1,2 +1,1 @@
-"""What a policy does with plans and with events of guests: it leaves targets out, releases guests, and proposes
-re-packs."""
+"""What a policy does with plans and with events of guests."""

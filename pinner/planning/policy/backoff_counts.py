@@ -1,6 +1,5 @@
-"""Counts how often a target was moved again after a reconcile, and how often a guest or process could not be placed.
-Marks the drifts that wait. Backoff (model/policy.py) has the wait for each count; leaving_out takes what waits out of a
-plan."""
+"""Counts how often a target was moved again after a reconcile, or could not be placed, and marks the drifts that wait.
+Backoff (model/policy.py) has the wait for each count; leaving_out takes what waits out of a plan."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -17,10 +17,9 @@ MAX_AHEAD = timedelta(minutes=1)
 MAX_AGE = timedelta(days=1)
 """Beyond it the publisher's clock is wrong, or the listener did not run."""
 MAX_LEAVING_AGE = timedelta(seconds=30)
-"""Nova begins a migration seconds after it reported it. A later release is too late, and would take the guest from its
-CPUs for nothing."""
+"""Nova begins a migration seconds after it reported it. A later release would take the guest from its CPUs for
+nothing."""
 REMEMBERED = 8
-"""Publishers and requests of a hint."""
 
 
 def hint_after(
@@ -102,7 +101,6 @@ def _span(span: timedelta) -> str:
 
 
 def with_guest_hints(snapshot: Snapshot, hints: Mapping[str, GuestHint], now: datetime) -> Snapshot:
-    """``hints`` by guest UUID."""
     if not hints:
         return snapshot
     return replace(snapshot, guests=tuple(_with(guest, hints.get(guest.uuid), now) for guest in snapshot.guests))

@@ -83,7 +83,7 @@ def _add(mask: ThreadMask, part: _Part, sources: tuple[_Part, ...]) -> None:
 
 
 def _sources(mask: ThreadMask, part: _Part, seen: Lineage | None, parts: Iterable[_Part]) -> Iterator[_Part]:
-    """Parts from which a thread may have its mask; ``seen``: when the thread was found."""
+    """Parts from which a thread may have its mask; ``seen``: when it was found."""
     for other in parts:
         if other is part or other.owner != part.owner or mask.cpus not in other.given:
             continue

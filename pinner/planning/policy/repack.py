@@ -20,7 +20,6 @@ class RepackRule:
     gain: float = 0.25
     """As a share of the decisive tier."""
     pause: timedelta = timedelta(days=1)
-    """From one dry run to the next."""
 
 
 DEFAULT_RULE = RepackRule()
@@ -43,7 +42,7 @@ class RepackWatch:
 
 
 def pressure(objective: Objective) -> float:
-    """How far guests are spread, by the terms' weights; remote_memory in GiB x distance."""
+    """By the terms' weights; remote_memory in GiB x distance."""
     terms = [term for term in objective.terms if term.asked]
     memory = fsum(term.weight * term.after for term in terms if term.name == "remote_memory")
     return fsum(term.weight * term.after for term in terms if term.name in _PRESSURE) + memory / _MIB_OF_GIB

@@ -39,8 +39,6 @@ _PLUG_IN = "this strategy is a plug-in, which does not tell its room"
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A host after the plan for its running guests."""
-
     context: Context
     plan: Plan
     masks: Mapping[CpuSet, int]

@@ -45,7 +45,6 @@ class _Question:
     strategies: Mapping[str, Strategy]
 
     def reasons(self) -> Iterator[str]:
-        """Each reason once, or why the plan does not place the guest."""
         target = self.guest.target
         why_not = [each.why for each in (*self.plan.unplaced, *self.plan.skipped) if each.target == target]
         wanted = [want.reason for want in self.plan.wanted if _is_vcpu(want.target, self.guest)]
@@ -89,7 +88,6 @@ class _Question:
         )
 
     def as_now(self) -> Alternative:
-        """Everything else follows the plan."""
         masks_of_plan = {
             thread.tid: want.cpus
             for want in self.plan.wanted

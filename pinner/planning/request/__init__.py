@@ -1,1 +1,1 @@
-"""A snapshot read for one request, with the processes that the plan moves."""
+"""A snapshot read for one request."""

@@ -51,7 +51,6 @@ class _Scope:
     guests: tuple[Guest, ...]
     skipped: tuple[Guest, ...]
     nova_pinned: tuple[Guest, ...]
-    """Skipped, but the plan places their other threads."""
     moving: tuple[Moving, ...]
 
     @classmethod
@@ -151,7 +150,6 @@ class Context:
         return resolve(self.allocatable, self.request, isolating=isolating, recorded=self.roles, joined=self.joined)
 
     def groups(self, guest: Guest) -> tuple[VcpuGroup, ...]:
-        """Of plugged-in vCPUs, by the CPUs to which they are bound."""
         if (groups := self._groups.get(guest.uuid)) is None:
             groups = self._groups[guest.uuid] = self._groups_of(guest)
         return groups
@@ -201,7 +199,6 @@ class Context:
         return None if self.placement is None or self.request.rebalance else self.placement.roles
 
     def recorded(self, guest: Guest) -> dict[int, CpuSet]:
-        """Empty for a guest that is placed anew."""
         if not self.places or guest.uuid in self.replaced:
             return {}
         known = self._recorded.get(guest.uuid, {})

@@ -215,7 +215,6 @@ Identity = tuple[str, str, str]
 
 
 def without_own_masks(snapshot: Snapshot, placement: Placement) -> Snapshot:
-    """Threads that pinner placed are not restricted by their owners."""
     placements = {
         placed.target.key: frozenset(placed.threads) for placed in placement.placed if placed.target.kind == "process"
     }

@@ -20,7 +20,7 @@ def with_requested(plan: Plan, context: Context) -> Plan:
 
 
 def curing(context: Context, snapshot_id: str, name: str, blocked: str) -> Plan:
-    """A plan that cures the findings of the request's ``fix``. Raises Invalid."""
+    """Raises Invalid."""
     snapshot = context.snapshot
     plan = Plan(
         id=name,

@@ -23,7 +23,6 @@ class PlanRow:
     objection: Callable[[StateChange, Plan, Context], str]
     """Why an agent does not make the change; else empty."""
     commands: Callable[[Target, State], Iterator[str]]
-    """For a shell."""
     additions: Callable[[Plan, Context], Additions] | None = None
     """Where the snapshot has the kind; None: strategies plan it."""
     noun: str = ""

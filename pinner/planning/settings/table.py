@@ -57,5 +57,4 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 
 def commands(target: Target, state: State) -> Iterator[str]:
-    """For a shell."""
     return ROWS[target.kind].commands(target, state)

@@ -1,1 +1,1 @@
-"""The strategies. strategy has their interface, and rules what every answer must follow."""
+"""The strategies: strategy has their interface, rules what every answer must follow."""

@@ -1,4 +1,4 @@
-"""Parts of an answer that strategies have in common."""
+"""Parts of answers that strategies have in common."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

@@ -262,7 +262,6 @@ def _for_vcpus(context: Context, roles: Roles) -> CpuSet:
 
 
 def _own(context: Context, guest: Guest) -> CpuSet:
-    """If it is one CPU."""
     recorded = context.places.get(TargetKey("emulator", guest.uuid, None), CpuSet())
     if recorded or context.request.rebalance:
         return recorded if len(recorded) == 1 else CpuSet()

@@ -136,7 +136,6 @@ def _homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet], room:
 def _nodes_of(
     places: Mapping[int, CpuSet], group: VcpuGroup, pools: Mapping[NodeId, CpuSet], context: Context
 ) -> list[NodeId]:
-    """One node or none."""
     cpus = union(places.get(vcpu, CpuSet()) for vcpu in group.vcpus) & context.allocatable.online
     return [node for node, pool in pools.items() if cpus <= group.within(pool)] if cpus else []
 

@@ -39,7 +39,7 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
 
 
 def refusals(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, str]:
-    """Why guests cannot have their flavor's strategy, by UUID. Raises the errors of the host's strategy."""
+    """By UUID. Raises the errors of the host's strategy."""
     _, _, parts = _parts(context, strategies)
     return {uuid: why for part in parts for uuid, why in part.refused.items()}
 
@@ -125,7 +125,6 @@ def _merged(answer: Answer, part: _Part, host: str) -> Answer:
 
 
 def _with_nova_pinned(answer: Answer, context: Context) -> Answer:
-    """Places QEMU's own threads of context.nova_pinned near their vCPUs."""
     if not context.nova_pinned:
         return answer
     partitions = union(want.cpus for want in answer.wanted if _is_isolated(want))

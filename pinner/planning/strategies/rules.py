@@ -163,7 +163,6 @@ def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
 
 
 def broken(answer: Answer, context: Context) -> Iterator[str]:
-    """A sentence for each broken rule, whether the answer is complete or not."""
     yield from _roles(answer.roles)
     yield from _cpus(answer, context)
     for want in answer.wanted if context.bounds else ():

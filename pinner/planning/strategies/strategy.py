@@ -34,17 +34,13 @@ class Answer:
     warnings: tuple[str, ...] = ()
     isolation: Isolation | None = None
     blocked: str = ""
-    """Why it cannot be applied as the host is now."""
     optimality: Optimality | None = None
     """None where vCPUs float."""
 
 
 class Strategy(Protocol):
-    """A way to divide a host's CPUs among guests and processes."""
-
     name: ClassVar[str]
     summary: ClassVar[str]
-    """One sentence for people."""
     parameters: ClassVar[tuple[str, ...]]
     """Fields of a request that it reads."""
     pursues: ClassVar[tuple[str, ...]]
@@ -89,7 +85,6 @@ _INSTALLED = _Installed()
 
 
 def installed() -> Mapping[str, Strategy]:
-    """A plug-in that does not load is Unavailable."""
     return _INSTALLED
 
 

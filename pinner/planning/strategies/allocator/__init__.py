@@ -1,1 +1,1 @@
-"""Gives every vCPU a CPU of its own, and finds the node and the free CPUs for it."""
+"""Gives every vCPU a CPU of its own."""

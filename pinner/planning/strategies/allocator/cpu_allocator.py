@@ -18,7 +18,6 @@ from pinner.planning.strategies.allocator import guest_packing, node_choice
 from pinner.planning.strategies.allocator.free_cpus import FreeCpus, GuestAllocation, free_slots, is_pinned, needs
 
 _Places = Mapping[str, GuestAllocation]
-"""By UUID."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A pool's free CPUs as slots for one vCPU each, while guests take them one after the other."""
+"""A pool's free CPUs as slots for one vCPU each."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -85,7 +85,6 @@ class FreeCpus:
 
     @property
     def free(self) -> Mapping[NodeId, int]:
-        """Slots."""
         return {node: self._count(node) for node in self._cores}
 
     def take_pinned(self, guest: Guest, masks: Mapping[int, CpuSet]) -> GuestAllocation:
@@ -114,7 +113,6 @@ class FreeCpus:
         return vcpus > 0 and not self._widest < vcpus <= self._total
 
     def pack(self, guests: Sequence[Guest]) -> guest_packing.Packed:
-        """Without taking their CPUs."""
         return guest_packing.packed(self.context, self.cores, guests)
 
     def places(self, guests: Sequence[Guest], packed: guest_packing.Packed) -> dict[str, GuestAllocation]:
@@ -270,12 +268,10 @@ def _is_one(cpus: CpuSet) -> bool:
 
 
 def _occupied(context: Context) -> CpuSet:
-    """One by one, also by pinner."""
     return union(pinned_cpus(guest) for guest in context.others)
 
 
 def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[NodeId, int]:
-    """vCPUs for which each node has room."""
     free, whole_cores = pool - taken - _occupied(context), context.request.smt == "isolate"
     return {
         node: sum(core <= free if whole_cores else len(core & free) for core in _cores(context, pool & cpus))

@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # the model of the solver is imported only where rules have n
     from pinner.planning.packing.program import Minimise
 
 _ONE_CELL = GuestNuma()
-"""Most guests have it."""
 CoreOfCache = tuple[int, int | None]
 """The CPUs of a core as bits, and its level-3 cache."""
 NOT_ASKED = "the bound is arithmetic where guests stay: strategy 'optimal' asks the solver"
@@ -41,8 +40,6 @@ class Known:
 
 
 class _Kind(NamedTuple):
-    """What equal guests need."""
-
     size: int
     ranks: Mapping[NodeId, int]
     memory: int
@@ -52,8 +49,6 @@ class _Kind(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """The guests that fit."""
-
     cpus: Mapping[str, tuple[int, ...]]
     """By UUID, one for each vCPU."""
     nodes: Mapping[str, NodeId]

@@ -1,5 +1,3 @@
-"""Chooses a NUMA node for a guest."""
-
 from collections.abc import Collection, Iterable, Mapping
 from math import fsum
 
