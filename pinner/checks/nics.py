@@ -114,14 +114,14 @@ def _coalescing(reading: HostReading) -> Iterator[Found]:
 
     def find(card: SampledNic) -> Iterator[Found]:
         name, gathers = card.nic.name, coalescing.get(card.nic.key)
-        packets = growth(card.before.statistics, card.now.statistics, "rx_packets") / reading.seconds
-        if gathers is None or gathers.is_adaptive or packets < MANY_INTERRUPTS:
+        growth(card.before.statistics, card.now.statistics, "rx_packets")  # a counter that went back gives no rate
+        if gathers is None or gathers.is_adaptive or gathers.rate < MANY_INTERRUPTS:
             return
         if gathers.usecs == 0 and gathers.frames <= 1:
             yield Found(
                 card.subject,
-                f"{name} receives {packets:.3g} packets/s, and gathers no interrupts",
-                (Evidence("packet rate", packets, "1/s"), Evidence("rx-usecs", 0, "us")),
+                f"{name} receives {gathers.rate:.3g} packets/s, and gathers no interrupts",
+                (Evidence("packet rate", gathers.rate, "1/s"), Evidence("rx-usecs", 0, "us")),
                 (
                     command(f"ethtool -C {quote(name)} adaptive-rx on"),
                     command(f"ethtool -C {quote(name)} rx-usecs {GATHERING_US}"),

@@ -17,7 +17,7 @@ from pinner.host.processes.immovable import classify
 from pinner.host.processes.reservations import NO_OWNERS, AffinityOwners, with_reservations
 from pinner.host.processes.sampling import Scanner
 from pinner.host.settings import table
-from pinner.host.settings.coalescing import received
+from pinner.host.settings.coalescing import received, with_packet_rates
 from pinner.host.settings.irqbalance import read_balancers
 from pinner.host.settings.row import Facts
 from pinner.host.virt.guests import without_recorded_pins
@@ -98,12 +98,10 @@ def take_snapshot(
         balancers=read_balancers(root, processes),
         guests=guests,
         governors=governors,
-        packets=packets,
-        elapsed=lambda: inputs.clock() - began,
         ask_guests=inputs.guest_rps,
     )
     taken = _without_settings(facts, host, topology, inputs, now)
-    return replace(
+    taken = replace(
         taken,
         sample_seconds=sample_seconds,
         warnings=(*_warnings(root, topology, libvirt), *_unread(guests)) if only is None else (),
@@ -111,6 +109,9 @@ def take_snapshot(
         **table.read(facts, SETTINGS if only is None else only),
         refused=tuple(facts.refused),
     )
+    if not packets or taken.coalescing is None:
+        return taken
+    return with_packet_rates(taken, packets, received(root), inputs.clock() - began)
 
 
 def _without_settings(

@@ -160,7 +160,7 @@ class HostDetails:
     """Small files of /proc/sys and /sys, by path without the first slash; not the sysctls that a plan may change."""
     storage: tuple[Storage, ...] = ()
     weights: Mapping[str, int] = field(default_factory=dict)
-    """cpu.weight of guests' cgroups, by path below the mount."""
+    """cpu.weight of the guests' own cgroups by path below the mount. That of their slice is in the snapshot."""
     are_of_root: Mapping[int, bool] = field(default_factory=dict)
     """By id, processes that may place threads; one that is left out may."""
     unread: Mapping[str, str] = field(default_factory=dict)

@@ -21,6 +21,8 @@ _SYSTEMD_SECONDS = 30
 CPUS = "cpuset.cpus"
 PARTITION = "cpuset.cpus.partition"
 UNITS = (".service", ".scope", ".slice")
+_DEFAULT_WEIGHT, _DEFAULT_SHARES = 100, 1024
+"""cpu.weight (v2) and cpu.shares (v1) of a cgroup that nobody has given one."""
 
 _PART = re.compile(r"emulator|(vcpu|iothread)(\d{1,6})", re.ASCII)
 _WITHIN_GUEST = ("emulator", "libvirt")
@@ -93,6 +95,14 @@ def unit_folders(root: Path, pid: int) -> tuple[Path, ...]:
         return tuple(mount.folder / unit for unit in unit_paths(path_of(root, pid).lstrip("/")))
     except OSError:
         return ()
+
+
+def cpu_weight(mount: Mount, path: str) -> int | None:
+    """cpu.weight of a cgroup below the mount of the controller cpu; for v1 the weight that is like its cpu.shares."""
+    if mount.version == "v1":
+        shares = files.number(mount.folder / path / "cpu.shares")
+        return None if shares is None else round(shares * _DEFAULT_WEIGHT / _DEFAULT_SHARES)
+    return files.number(mount.folder / path / "cpu.weight") if mount.version == "v2" else None
 
 
 def set_property(unit: str, assignment: str) -> None:

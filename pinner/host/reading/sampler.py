@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from pinner.host.kernel import files, kernel, procfs
+from pinner.host.kernel.cgroups import cpu_weight
 from pinner.host.reading import network
+from pinner.host.settings.coalescing import RECEIVED, with_packet_rates
 from pinner.host.settings.irqs import MAX_IRQS, name_of
 from pinner.model.errors import Busy
+from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import is_another_pinner, is_known_placer
 from pinner.model.reading import HostDetails, HostReading, HostSample, IdleState, IrqCounts, Storage, ThreadTimes
 from pinner.model.snapshot import Snapshot
@@ -44,21 +47,18 @@ def take_reading(
         sleep(seconds)
         between = clock() - began
         samples.append(_sample(root, snapshot))
-    reading = HostReading(snapshot, tuple(samples), between, _details(root, snapshot, folders))
-    return replace(reading, snapshot=with_packet_rates(reading))
+    return with_rates(HostReading(snapshot, tuple(samples), between, _details(root, snapshot, folders)))
 
 
-def with_packet_rates(reading: HostReading) -> Snapshot:
-    snapshot, before = reading.snapshot, reading.before
-    if before is None or snapshot.coalescing is None:
-        return snapshot
-    packets = [{nic.index: nic.statistics.get("rx_packets", 0) for nic in each.nics} for each in (before, reading.now)]
-    cards = tuple(
-        replace(card, rate=round(max(now - packets[0].get(card.index, now), 0) / reading.seconds, 1))
-        for card in snapshot.coalescing
-        for now in [packets[1].get(card.index, 0)]
+def with_rates(reading: HostReading) -> HostReading:
+    """The packets a second of its cards are those between the two samples."""
+    if reading.before is None:
+        return reading
+    before, now = (
+        {nic.index: nic.statistics[RECEIVED] for nic in sample.nics if RECEIVED in nic.statistics}
+        for sample in reading.samples
     )
-    return replace(snapshot, coalescing=cards)
+    return replace(reading, snapshot=with_packet_rates(reading.snapshot, before, now, reading.seconds))
 
 
 class _Parts:
@@ -97,14 +97,13 @@ def _sample(root: Path, snapshot: Snapshot) -> HostSample:
 
 
 def _details(root: Path, snapshot: Snapshot, folders: tuple[Path, ...]) -> HostDetails:
-    parts, mount = _Parts(), kernel.cpuset_mount(root)
-    read, is_v2 = parts.read, mount.version == "v2"
-    units = [group.path for guest in snapshot.guests for group in guest.cgroups] if is_v2 else []
+    parts = _Parts()
+    read = parts.read
     return HostDetails(
         nics=read("network interfaces", lambda: network.read_nics(root, snapshot.topology.devices), ()),
         settings=read("settings", lambda: read_settings(root), {}),
         storage=read("storage", lambda: read_storage(folders), ()),
-        weights=read("weights", lambda: read_weights(mount.folder, units), {}),
+        weights=read("weights", lambda: read_weights(root, snapshot.guests), {}),
         are_of_root=read("users", lambda: {pid: procfs.is_of_root(root, pid) for pid in _placers(snapshot)}, {}),
         unread=parts.unread,
     )
@@ -138,9 +137,11 @@ def read_settings(root: Path) -> Mapping[str, str]:
     return {path: text for path, text in texts.items() if text is not None}
 
 
-def read_weights(mount: Path, units: Iterable[str]) -> Mapping[str, int]:
-    """The weights by path below the mount; empty without cgroup v2."""
-    weights = {path: files.number(mount / path / "cpu.weight") for path in list(dict.fromkeys(units))[:_WEIGHTS]}
+def read_weights(root: Path, guests: Iterable[Guest]) -> Mapping[str, int]:
+    """The weights of the guests' own units by path below the mount; empty without cgroup v2."""
+    mount = kernel.mount_of(root, "cpu")
+    units = [guest.cgroups[-1].path for guest in guests if guest.cgroups] if mount.version == "v2" else []
+    weights = {path: cpu_weight(mount, path) for path in units[:_WEIGHTS]}
     return {path: weight for path, weight in weights.items() if weight is not None}
 
 

@@ -1,6 +1,7 @@
 """How cards gather received packets for one interrupt (struct ethtool_coalesce)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pinner.host.settings import cards
@@ -9,6 +10,7 @@ from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
 from pinner.model.settings.cards import RefusedSetting, RxCoalescing
+from pinner.model.snapshot import Snapshot
 
 _GET, _SET = 0x0E, 0x0F
 """ETHTOOL_GCOALESCE, ETHTOOL_SCOALESCE."""
@@ -20,26 +22,37 @@ _MAX_US = 1_000_000
 """More are no value of a card that works."""
 
 
+RECEIVED = "rx_packets"
+"""The counter of the card (Documentation/networking/statistics.rst)."""
+
+
 def received(root: Path) -> Mapping[int, int]:
     """Packets by interface index; none for another root than this machine's."""
     if root != cards.LIVE:
         return {}
-    counts = ((index, cards.counter(name, "rx_packets")) for name, index in cards.each_card())
+    counts = ((index, cards.counter(name, RECEIVED)) for name, index in cards.each_card())
     return {index: count for index, count in counts if count is not None}
 
 
-def read_coalescing(
-    root: Path, before: Mapping[int, int], seconds: float, refused: list[RefusedSetting]
-) -> tuple[RxCoalescing, ...] | None:
-    """None for another root than this machine's. ``before``: the packets received ``seconds`` ago."""
+def with_packet_rates(
+    snapshot: Snapshot, before: Mapping[int, int], now: Mapping[int, int], seconds: float
+) -> Snapshot:
+    """``before`` and ``now``: packets by interface index, counted ``seconds`` apart. The rate is 0 where one is
+    missing, or the counter went back."""
+    both = now.keys() & before.keys() if seconds > 0 else ()
+    rates = {index: round(max(now[index] - before[index], 0) / seconds, 1) for index in both}
+    cards_with_rates = (replace(card, rate=rates.get(card.index, 0.0)) for card in snapshot.coalescing or ())
+    return replace(snapshot, coalescing=snapshot.coalescing and tuple(cards_with_rates))
+
+
+def read_coalescing(root: Path, refused: list[RefusedSetting]) -> tuple[RxCoalescing, ...] | None:
+    """None for another root than this machine's. No rates: see with_packet_rates."""
     if root != cards.LIVE:
         return None
-    coalescing = []
-    for name, index, now in cards.answers("coalescing", _read, refused):
-        grown = (cards.counter(name, "rx_packets") or 0) - before[index] if index in before else 0
-        rate = grown / seconds if grown > 0 and seconds > 0 else 0.0
-        coalescing.append(RxCoalescing(name, index, now[_USECS], now[_FRAMES], bool(now[_ADAPTIVE]), round(rate, 1)))
-    return tuple(coalescing)
+    return tuple(
+        RxCoalescing(name, index, now[_USECS], now[_FRAMES], bool(now[_ADAPTIVE]))
+        for name, index, now in cards.answers("coalescing", _read, refused)
+    )
 
 
 def usecs_of(target: Target) -> Number:
@@ -72,5 +85,5 @@ def _read(name: str) -> tuple[int, ...]:
 ROW: HostRow[Number] = HostRow(
     lambda _access, target: usecs_of(target),
     lambda _access, target, state: set_usecs(target, state),
-    lambda facts: read_coalescing(facts.root, facts.packets, facts.elapsed(), facts.refused),
+    lambda facts: read_coalescing(facts.root, facts.refused),
 )

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pinner.host.kernel import beneath, files
-from pinner.host.kernel.cgroups import set_property
+from pinner.host.kernel import beneath
+from pinner.host.kernel.cgroups import cpu_weight, set_property
 from pinner.host.kernel.kernel import mount_of
 from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
@@ -28,8 +28,6 @@ _DROP_INS, _DROP_IN = f"{SLICE}.d", "50-CPUWeight.conf"
 _EMPTY = re.compile(r"(?:#[^\n]*\n)*\[Slice\]\nCPUWeight=", re.ASCII)
 """A drop-in that only unsets the weight."""
 _MOST = 10_000
-_DEFAULT_SHARES = 1024
-"""cpu.shares (v1) of the default weight."""
 _SHOW = ("systemctl", "show", "--property=CPUWeight", "--value", "--", SLICE)
 _SYSTEMD_SECONDS = 5
 _READ_BACK_SECONDS, _STEP = 10, 0.05
@@ -46,14 +44,14 @@ def _shown() -> str:
 
 
 def read_cpu_weights(root: Path) -> Mapping[str, int]:
-    weight = _of_kernel(root)
+    weight = cpu_weight(mount_of(root, "cpu"), SLICE)
     return {} if weight is None else {SLICE: weight}
 
 
 def weight_of(root: Path, target: Target) -> Number:
     """Where the slice has no cgroup, the weight that systemd will give it for the next guest. Raises ApplyFailed."""
     _require_known(target)
-    weight = _of_kernel(root)
+    weight = cpu_weight(mount_of(root, "cpu"), SLICE)
     if weight is not None:
         return Number(weight)
     text = _shown().strip()
@@ -95,14 +93,6 @@ def _ask(root: Path, weight: Number) -> None:
     set_property(SLICE, f"CPUWeight={'' if weight == DEFAULT else weight}")
     if weight == DEFAULT:
         _remove_drop_in(root)
-
-
-def _of_kernel(root: Path) -> int | None:
-    mount = mount_of(root, "cpu")
-    if mount.version == "v1":
-        shares = files.number(mount.folder / SLICE / "cpu.shares")
-        return None if shares is None else round(shares * DEFAULT.value / _DEFAULT_SHARES)
-    return files.number(mount.folder / SLICE / "cpu.weight") if mount.version == "v2" else None
 
 
 def _remove_drop_in(root: Path) -> None:

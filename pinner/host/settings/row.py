@@ -35,10 +35,6 @@ class Facts:
     guests: tuple[Guest, ...] = ()
     governors: Mapping[int, str] = field(default_factory=dict)
     """The governors of the CPUs that have one."""
-    packets: Mapping[int, int] = field(default_factory=dict)
-    """Packets received, by interface index."""
-    elapsed: Callable[[], float] = float
-    """Seconds since ``packets``."""
     ask_guests: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None
     """With None, no guest is asked."""
     refused: list[RefusedSetting] = field(default_factory=list)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.machine("needs the real cards of the machine")
 
 
 def read():
-    found = coalescing.read_coalescing(cards.LIVE, {}, 0.0, [])
+    found = coalescing.read_coalescing(cards.LIVE, [])
     if not found or not shutil.which("ethtool"):
         pytest.skip("needs ethtool, and a card that tells about its coalescing")
     return found

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.hosts import snapshot
+from support.hosts import cpus, guest, snapshot
 from support.made_up.readings import host
 from support.roots import write
 
@@ -21,15 +21,18 @@ from pinner.host.reading.sampler import (
     read_times,
     read_weights,
     take_reading,
-    with_packet_rates,
+    with_rates,
 )
-from pinner.model.reading import (
-    HostReading,
-    HostSample,
-    NicCounters,
-    ThreadTimes,
-)
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest.guest import Cgroup
+from pinner.model.kinds import PartitionState
+from pinner.model.reading import HostReading, HostSample, NicCounters, ThreadTimes
 from pinner.model.settings.cards import RxCoalescing
+
+SLICE, SCOPE = "machine.slice", "machine.slice/g1.scope"
+GUEST = guest(
+    1, 1, cpus("0"), cgroups=tuple(Cgroup(path, PartitionState("member", CpuSet())) for path in (SLICE, SCOPE))
+)
 
 INTERRUPTS = """\
             CPU0       CPU2       CPU5
@@ -91,9 +94,18 @@ def test_idle_states_pressure_times_and_swap(tmp_path):
 
 def test_settings_weights_and_storage_of_a_host_without_them(tmp_path):
     assert read_settings(tmp_path) == {}
-    assert read_weights(tmp_path, ["machine.slice/x"]) == {}
+    assert read_weights(tmp_path, [GUEST]) == {}
     assert read_storage([tmp_path / "none"]) == ()
     assert read_storage([tmp_path])[0].total_kib > 0
+
+
+def test_the_weights_are_those_of_the_guests_own_units(tmp_path):
+    files = {f"sys/fs/cgroup/{path}/cpu.weight": f"{weight}\n" for path, weight in ((SLICE, 300), (SCOPE, 50))}
+    mounts = {
+        "proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+        "sys/fs/cgroup/cgroup.controllers": "cpuset cpu\n",
+    }
+    assert read_weights(write(tmp_path, files | mounts), [GUEST, guest(2, 1, cpus("0"))]) == {SCOPE: 50}
 
 
 def test_a_part_that_fails_hides_no_other(tmp_path, monkeypatch):
@@ -116,9 +128,9 @@ def test_the_packets_of_a_card_are_those_of_the_two_samples():
     taken = replace(snapshot(host()), coalescing=(card, other))
     samples = tuple(HostSample(nics=(NicCounters("ens1", 2, {"rx_packets": at}),)) for at in (1000, 181_000))
     for first, last, rates in ((0, 1, (90_000.0, 0.0)), (1, 0, (0.0, 0.0)), (1, 1, (0.0, 0.0))):
-        found = with_packet_rates(HostReading(taken, (samples[first], samples[last]), 2.0))
+        found = with_rates(HostReading(taken, (samples[first], samples[last]), 2.0)).snapshot
         assert tuple(each.rate for each in found.coalescing) == rates
-    assert with_packet_rates(HostReading(taken, samples[:1])) == taken
+    assert with_rates(HostReading(taken, samples[:1])).snapshot == taken
 
 
 def test_this_machine_can_be_sampled_twice():

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.hosts import snapshot
+from support.made_up.readings import host
 
 from pinner.host.settings import cards, coalescing, queues, rings, table
 from pinner.model.change import Target
@@ -71,7 +73,7 @@ COALESCING = Setting(
     50,
     " us",
     "the driver does not tell its coalescing",
-    lambda root, refused: coalescing.read_coalescing(root, {}, 2.0, refused),
+    coalescing.read_coalescing,
     dict.fromkeys((-1, 1_000_001, 1 << 40), "us, and 0 to 1000000 are possible"),
 )
 
@@ -262,17 +264,25 @@ def test_the_queues_of_cards_are_read(driver, tmp_path, operstate, is_up):
 
 
 @pytest.mark.parametrize("setting", [COALESCING], indirect=True, ids=["coalescing"])
-def test_the_coalescing_of_cards_is_read_with_their_packets_a_second(driver, tmp_path):
+def test_the_coalescing_of_cards_is_read(driver, tmp_path):
+    assert coalescing.read_coalescing(cards.LIVE, []) == (RxCoalescing("ens1", 2, 0, 7, is_adaptive=False),)
+    driver.values[9] = 1
+    (adaptive,) = coalescing.read_coalescing(cards.LIVE, [])
+    assert adaptive.is_adaptive
+    assert coalescing.read_coalescing(tmp_path, []) is None
+
+
+@pytest.mark.parametrize("setting", [COALESCING], indirect=True, ids=["coalescing"])
+def test_the_packets_a_second_of_cards_are_those_between_two_counts(driver, tmp_path):
+    def rate(before, seconds=2.0):
+        rated = coalescing.with_packet_rates(taken, before, coalescing.received(cards.LIVE), seconds)
+        return [card.rate for card in rated.coalescing]
+
     before = coalescing.received(cards.LIVE)
     assert before == {2: 1000, 3: 1000}
+    taken = snapshot(host(), coalescing=coalescing.read_coalescing(cards.LIVE, []))
     (tmp_path / "ens1/statistics/rx_packets").write_text("161000\n")
-    assert coalescing.read_coalescing(cards.LIVE, before, 2.0, []) == (
-        RxCoalescing("ens1", 2, 0, 7, is_adaptive=False, rate=80_000.0),
-    )
-    driver.values[9] = 1
-    (adaptive,) = coalescing.read_coalescing(cards.LIVE, {}, 2.0, [])
-    assert (adaptive.is_adaptive, adaptive.rate) == (True, 0.0)
+    assert (rate(before), rate({}), rate(before, 0.0)) == ([80_000.0], [0.0], [0.0])
     (tmp_path / "ens1/statistics/rx_packets").write_text("1\n")
-    assert coalescing.read_coalescing(cards.LIVE, before, 2.0, [])[0].rate == 0.0
-    assert coalescing.read_coalescing(tmp_path, {}, 0.0, []) is None
+    assert rate(before) == [0.0]
     assert coalescing.received(tmp_path) == {}
