@@ -20,7 +20,7 @@ from pinner.server import folders, installation, privileges, sockets
 from pinner.server.privileges import require_closed
 from pinner.server.sockets import ApiAddress
 from pinner.server.supervisor import Supervisor
-from pinner.service.compose import ServiceParts
+from pinner.service.local import ServiceParts
 from pinner.worker import Heartbeat
 
 if TYPE_CHECKING:

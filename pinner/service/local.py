@@ -1,5 +1,9 @@
-"""The use cases answered in this process. Most are a method of the part that does the work."""
+"""The service in this process. Most use cases are a method of the part that does the work."""
 
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from pinner.agent.protocol import Agent
 from pinner.checks.irqs import interrupt_map
 from pinner.model.machine.interrupts import HostInterrupts
 from pinner.model.outcome.check import CheckReport
@@ -8,80 +12,70 @@ from pinner.model.plan.plan import PlanSummary
 from pinner.model.policy import Policy, Setback
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions, Run
+from pinner.planning.policy.repack import DEFAULT_RULE, RepackRule
 from pinner.planning.strategies.strategy import installed
 from pinner.service.audit.audit_trail import AuditTrail
 from pinner.service.hosts.checker import HostChecker
 from pinner.service.hosts.guest_exclusions import GuestExclusions
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.hosts.plan_maker import PlanMaker
+from pinner.service.metrics import Metrics
 from pinner.service.outcome.measures import MeasureReader
 from pinner.service.outcome.outcomes import OutcomeKeeper
+from pinner.service.outcome.probe_execution import Timing
 from pinner.service.outcome.probes import ProbeManager
 from pinner.service.policy.capacity import CapacityReader
+from pinner.service.policy.observation import Observer
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.protocol import StrategyInfo
 from pinner.service.reconcile.guest_events import GuestEventHandler
-from pinner.service.reconcile.reconciler import Reconciler
+from pinner.service.reconcile.reconciler import Reconciler, RepackProposer
+from pinner.service.runs.audit_heads import AuditHeads
 from pinner.service.runs.runs import RunManager
+from pinner.service.upkeep.monitor import Monitor
 from pinner.store.repositories import Store
 
 
 class LocalService:
     where = ""
 
-    def __init__(
-        self,
-        hosts: Hosts,
-        plans: PlanMaker,
-        policies: HostPolicies,
-        runs: RunManager,
-        reconciler: Reconciler,
-        guest_events: GuestEventHandler,
-        exclusions: GuestExclusions,
-        capacities: CapacityReader,
-        checker: HostChecker,
-        measures: MeasureReader,
-        outcomes: OutcomeKeeper,
-        probes: ProbeManager,
-        audit_trail: AuditTrail,
-        store: Store,
-    ) -> None:
-        self._hosts = hosts
-        self._runs = runs
-        self._checker = checker
-        self._outcomes = outcomes
-        self._store = store
-        self.hosts = hosts.names
-        self.observe = plans.observe
-        self.topology = hosts.topology
-        self.capacity = capacities.capacity
-        self.what_if = plans.what_if
-        self.measures = measures.measures
-        self.blame = measures.blame
-        self.take_snapshot = plans.take_snapshot
-        self.snapshot = store.snapshots.get
-        self.plan = plans.plan
-        self.plan_by_id = store.plans.get
-        self.explain = plans.explain
-        self.rollback = runs.rollback
-        self.rollback_all = runs.rollback_all
-        self.run = runs.get
-        self.outcome = outcomes.outcome
-        self.probe = probes.begin
-        self.probe_by_id = store.probes.get
-        self.cancel_probe = probes.cancel
-        self.runs = runs.list
-        self.entries = runs.entries
-        self.follow = runs.follow
-        self.set_policy = policies.set
-        self.delete_policy = policies.delete
-        self.drift = reconciler.drift
-        self.set_excluded = exclusions.set
-        self.guest_event = guest_events.handle
-        self.audit = store.audit.list
-        self.verify_audit = audit_trail.verify
-        self.audit_anchor = audit_trail.anchor
-        self.export_audit = audit_trail.export
+    def __init__(self, parts: "ServiceParts") -> None:
+        self._hosts = parts.hosts
+        self._runs = parts.runs
+        self._checker = HostChecker()
+        self._outcomes = parts.outcomes
+        self._store = parts.store
+        self.hosts = parts.hosts.names
+        self.observe = parts.plans.observe
+        self.topology = parts.hosts.topology
+        self.capacity = parts.capacities.capacity
+        self.what_if = parts.plans.what_if
+        self.measures = parts.measures.measures
+        self.blame = parts.measures.blame
+        self.take_snapshot = parts.plans.take_snapshot
+        self.snapshot = parts.store.snapshots.get
+        self.plan = parts.plans.plan
+        self.plan_by_id = parts.store.plans.get
+        self.explain = parts.plans.explain
+        self.rollback = parts.runs.rollback
+        self.rollback_all = parts.runs.rollback_all
+        self.run = parts.runs.get
+        self.outcome = parts.outcomes.outcome
+        self.probe = parts.probes.begin
+        self.probe_by_id = parts.store.probes.get
+        self.cancel_probe = parts.probes.cancel
+        self.runs = parts.runs.list
+        self.entries = parts.runs.entries
+        self.follow = parts.runs.follow
+        self.set_policy = parts.policies.set
+        self.delete_policy = parts.policies.delete
+        self.drift = parts.reconciler.drift
+        self.set_excluded = parts.exclusions.set
+        self.guest_event = parts.guest_events.handle
+        self.audit = parts.store.audit.list
+        self.verify_audit = parts.audit_trail.verify
+        self.audit_anchor = parts.audit_trail.anchor
+        self.export_audit = parts.audit_trail.export
 
     def strategies(self) -> tuple[StrategyInfo, ...]:
         return tuple(
@@ -111,3 +105,45 @@ class LocalService:
     def setback(self, host: str) -> Setback | None:
         self.policy(host)
         return self._store.policies.setback(host)
+
+
+class ServiceParts:
+    """The parts of the service: each gets only the parts above it in ``__init__``."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, Agent],
+        store: Store,
+        now: Callable[[], datetime],
+        new_id: Callable[[], str],
+        sample_seconds: float,
+        migration: timedelta = timedelta(hours=1),
+        repack: RepackRule = DEFAULT_RULE,
+        timing: Timing | None = None,
+    ) -> None:
+        """``sample_seconds`` is the default sample of CPU use. ``migration`` is how long a guest counts as leaving.
+        ``timing`` are the clocks of probes; None: those of the machine."""
+        self.store = store
+        metrics = Metrics(store.probe)
+        self.hosts = hosts = Hosts(agents, store.guest_hints, now, metrics.observed, migration=migration)
+        self.policies = policies = HostPolicies(hosts, store, now)
+        self.plans = PlanMaker(hosts, store, now, sample_seconds)
+        self.audit_heads = AuditHeads(hosts, store)
+        self.runs = runs = RunManager(hosts, policies, self.audit_heads, store, now, new_id, metrics.changed)
+        self.outcomes = OutcomeKeeper(hosts, policies, runs, store, now)
+        require_measured = self.outcomes.require_measured
+        self.probes = ProbeManager(hosts, policies, runs, store, new_id, require_measured, timing or Timing(now))
+        repacks = RepackProposer(self.plans, repack, now)
+        self.reconciler = Reconciler(hosts, policies, self.plans, runs, store, now, new_id, sample_seconds, repacks)
+        self.guest_events = GuestEventHandler(hosts, self.reconciler, store, now, migration)
+        self.exclusions = GuestExclusions(hosts, store, now)
+        self.audit_trail = AuditTrail(hosts, runs, store)
+        self.capacities = CapacityReader(hosts, policies, Observer(hosts, policies, store, now), metrics)
+        self.measures = MeasureReader(hosts, now)
+        self.monitor = Monitor(hosts, policies, store.probe, metrics, self.capacities.measure)
+        self.service = LocalService(self)
+
+    def close(self) -> None:
+        """End the probes, accept no more runs, and wait for the runs under way."""
+        self.probes.stop()
+        self.runs.close()

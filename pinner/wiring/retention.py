@@ -15,7 +15,7 @@ from pinner.host.inventory import LIVE
 from pinner.host.kernel.kernel import boot_id
 from pinner.host.live import LiveHost
 from pinner.model.errors import NotFound
-from pinner.service.compose import ServiceParts
+from pinner.service.local import ServiceParts
 from pinner.service.upkeep import retention
 from pinner.service.upkeep.daily import Calendar, Daily
 from pinner.service.upkeep.retention import Limits, Purged, cut_chain
@@ -67,11 +67,11 @@ def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, u
 
     def work(today: datetime) -> None:
         limits = _limits(config)
-        LOG.info("deleted %s", retention.purge(parts.retention, limits, today, is_kept))
+        LOG.info("deleted %s", retention.purge(parts.store.retention, limits, today, is_kept))
         export = parts.service.export_audit
-        if file := retention.export_audit(parts.retention, limits, today, host_name(config), export):
+        if file := retention.export_audit(parts.store.retention, limits, today, host_name(config), export):
             LOG.info("the audit trail is exported to %s, and its old records are deleted", file)
-        if hints := retention.purge_hints(parts.retention, host_name(config), today, agent.has_guest):
+        if hints := retention.purge_hints(parts.store.retention, host_name(config), today, agent.has_guest):
             LOG.info("deleted what earlier events told about %s guests that are gone", hints)
 
     return start_daily("retention", work, state_dir(config) / "api", undo)

@@ -9,7 +9,7 @@ from oslo_config import cfg
 
 from pinner.agent.protocol import Agent
 from pinner.planning.policy.repack import RepackRule
-from pinner.service.compose import ServiceParts, compose
+from pinner.service.local import ServiceParts
 from pinner.service.reconcile.controller import PolicyController
 from pinner.store.repositories import open_store
 from pinner.wiring.settings import now
@@ -21,7 +21,7 @@ def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str,
     store = undo.enter_context(open_store(url))
     migration = timedelta(seconds=config.policy.migration_seconds)
     rule = RepackRule(mark=config.policy.repack_mark, gain=config.policy.repack_gain)
-    parts = compose(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds, migration, rule)
+    parts = ServiceParts(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds, migration, rule)
     undo.callback(parts.close)
     parts.runs.catch_up()
     return parts

@@ -37,11 +37,31 @@ below are those of a first policy."""
 
 
 def register(commands: Commands) -> None:
+    _register_policy(commands)
+    _register_drift(commands)
+
+
+def _register_policy(commands: Commands) -> None:
     verbs = add_noun(commands, "policy", "show, set or delete the policy that `pinner serve` maintains on a host")
     show = add_command(
         verbs, "show", show_policy, "show a host's policy", examples=["pinner policy show", "pinner policy show --json"]
     )
     host_option(show)
+    _register_set(verbs)
+    deleting = add_command(
+        verbs,
+        "delete",
+        delete_policy,
+        "delete the policy of a host",
+        about="The placement stays as it is; pinner no longer corrects drift.\n"
+        "`pinner rollback --all` gives everything back what it had before.",
+        asks=True,
+        examples=["pinner policy delete", "pinner policy delete --host compute1"],
+    )
+    host_option(deleting)
+
+
+def _register_set(verbs: Commands) -> None:
     setting = add_command(
         verbs,
         "set",
@@ -70,17 +90,9 @@ def register(commands: Commands) -> None:
     )
     request_options(setting, for_policy=True)
     fix_option(setting)
-    deleting = add_command(
-        verbs,
-        "delete",
-        delete_policy,
-        "delete the policy of a host",
-        about="The placement stays as it is; pinner no longer corrects drift.\n"
-        "`pinner rollback --all` gives everything back what it had before.",
-        asks=True,
-        examples=["pinner policy delete", "pinner policy delete --host compute1"],
-    )
-    host_option(deleting)
+
+
+def _register_drift(commands: Commands) -> None:
     drift = add_command(
         commands,
         "drift",

@@ -18,7 +18,7 @@ from pinner.cli.frame.options import (
     request_options,
 )
 from pinner.cli.frame.output import Cell, Table, cells, moment, table
-from pinner.cli.frame.parser import Commands, add_command, add_noun
+from pinner.cli.frame.parser import Commands, Options, add_command, add_noun
 from pinner.cli.frame.values import watch_seconds
 from pinner.model.errors import Invalid, NoPolicy
 from pinner.model.page import PageRequest
@@ -73,6 +73,13 @@ def _register_apply(commands: Commands) -> None:
         ],
     )
     parser.add_argument("plan", metavar="PLAN_ID", nargs="?", help="id of a stored plan (see `pinner plan list`)")
+    _apply_options(parser)
+    host_option(parser)
+    request_options(parser)
+    fix_option(parser)
+
+
+def _apply_options(parser: Options) -> None:
     parser.add_argument(
         "--persist", action="store_true", help="also write the pins to the guests' persistent definitions"
     )
@@ -96,9 +103,6 @@ def _register_apply(commands: Commands) -> None:
         action="store_true",
         help=f"watch (without --watch for {DEFAULT_WATCH_SECONDS}s), and roll the run back if a measure becomes worse",
     )
-    host_option(parser)
-    request_options(parser)
-    fix_option(parser)
 
 
 def apply(context: CommandContext, arguments: Namespace) -> int:

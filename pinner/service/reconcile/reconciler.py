@@ -140,7 +140,7 @@ class Reconciler:
             if not plan.changes:
                 return None
             self._plans.keep(taken, plan, caller)
-            return self._observer.note_release(host, plan, self._runs.carry_out(plan, caller, "release"))
+            return self._observer.note_release(host, plan, self._runs.run_to_end(plan, caller, "release"))
 
     def drift(self, host: str) -> DriftReport:
         self._hosts.require(host)
@@ -207,7 +207,7 @@ class Reconciler:
         """None: the whole plan was undone because of some targets, which back off now."""
         self._plans.keep(seen.snapshot, wanted, caller)
         try:
-            run = self._runs.carry_out(wanted, caller, "apply", seen.policy)
+            run = self._runs.run_to_end(wanted, caller, "apply", seen.policy)
         except PreconditionFailed:
             raise StalePlan(wanted.id, ("the host's policy was replaced",)) from None
         failures = {} if run.state == "applied" else failures_of(self._runs.entries(run.id))

@@ -95,7 +95,7 @@ class RunManager:
         run = replace(self._new("apply", plan.host, plan.id, caller), **asdict(options))
         return self._start(run, plan, caller)[0]
 
-    def carry_out(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:
+    def run_to_end(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:
         """Wait for the end of the run. Raises the agent's refusal.
 
         With ``policy`` the run is watched if the policy says so. Raises PreconditionFailed, and opens no run, where the

@@ -31,7 +31,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import NEVER_BEGUN, ApplyOptions, Run
-from pinner.service.compose import ServiceParts, compose
+from pinner.service.local import ServiceParts
 from pinner.service.runs import runs
 from pinner.store.repositories import Store, open_store
 
@@ -68,7 +68,7 @@ class Host:
     def service(self, ahead: timedelta = timedelta()) -> ServiceParts:
         """A service of its own, as after a restart, whose clock is ahead."""
         now = lambda: datetime.now(UTC) + ahead  # noqa: E731
-        return compose({"h1": self.client}, self.store, now, lambda: uuid.uuid4().hex[:12], 0.0)
+        return ServiceParts({"h1": self.client}, self.store, now, lambda: uuid.uuid4().hex[:12], 0.0)
 
     def plan(self, parts: ServiceParts, cpu: int = CPUS[0]) -> Plan:
         """A plan that moves the process to one CPU."""

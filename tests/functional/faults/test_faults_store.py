@@ -31,7 +31,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.service.compose import ServiceParts, compose
+from pinner.service.local import ServiceParts
 from pinner.store.journal.journal import StoredJournal
 from pinner.store.repositories import open_store
 
@@ -207,7 +207,7 @@ def test_an_apply_completes_while_the_central_database_cannot_be_written(
         store.plans.add(plan, NOON)
 
         def start_service() -> ServiceParts:
-            return compose({"h1": agent}, store, lambda: clock[0], lambda: uuid.uuid4().hex[:12], 0.0)
+            return ServiceParts({"h1": agent}, store, lambda: clock[0], lambda: uuid.uuid4().hex[:12], 0.0)
 
         with closing(start_service()) as parts:
             run = parts.service.apply(plan.id, ApplyOptions(), ANN)

@@ -26,7 +26,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions, Run
-from pinner.service.compose import ServiceParts
+from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "test", "")
 UNDOING = ApplyOptions(watch_seconds=15, undo_if_worse=True)

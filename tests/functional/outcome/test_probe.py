@@ -33,7 +33,7 @@ from pinner.model.outcome.outcome import DEFAULT_SECONDS, MIN_SECONDS, Probe
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
-from pinner.service.compose import ServiceParts
+from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "test", "")
 WINDOWS = 6

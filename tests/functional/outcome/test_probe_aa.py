@@ -23,7 +23,7 @@ from pinner.model.outcome.measures import HOST, Span
 from pinner.model.outcome.outcome import MIN_SECONDS, Judgement, Probe
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
-from pinner.service.compose import ServiceParts
+from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "test", "")
 TURNS, AT_ONCE = 2, 10

@@ -14,7 +14,7 @@ from support.values import NOON, busy_plan, cpus, make_snapshot
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.guest.guest import Emulator, Vcpu
 from pinner.model.machine.process import Thread
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.service.outcome.probe_execution import Timing
 
 WEB, DB = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
@@ -69,7 +69,7 @@ class ProbedHost:
     def compose(self, store):
         timing = Timing(lambda: self.at, lambda: self.passed, self.wait, lambda: 7)
         agents = {self.agent.host.taken.host: self.agent}
-        return closing(compose(agents, store, lambda: self.at, lambda: uuid.uuid4().hex[:12], 0.0, timing=timing))
+        return closing(ServiceParts(agents, store, lambda: self.at, lambda: uuid.uuid4().hex[:12], 0.0, timing=timing))
 
     def _value(self, subject, series, at):
         if series in self.unknown or at > self.at:

@@ -23,7 +23,7 @@ from pinner.host.live import ROOT, LiveHost
 from pinner.host.measure.meter import HostMeter
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
-from pinner.service.compose import ServiceParts, compose
+from pinner.service.local import ServiceParts
 from pinner.service.outcome.probe_execution import Timing
 from pinner.store.history import HistoryFiles
 from pinner.store.journal.journal import StoredJournal
@@ -152,7 +152,7 @@ def measured_service(
         stack.callback(recorder.join)
         stack.callback(recorder.stop)
         store = stack.enter_context(open_store(f"sqlite:///{folder}/pinner.sqlite"))
-        parts = compose({"h1": agent}, store, now, lambda: uuid.uuid4().hex[:12], 0.0, timing=timing)
+        parts = ServiceParts({"h1": agent}, store, now, lambda: uuid.uuid4().hex[:12], 0.0, timing=timing)
         yield stack.enter_context(closing(parts))
 
 

@@ -20,7 +20,7 @@ from pinner.model.errors import PinnerError
 from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions, Entry, Run
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.store.repositories import open_store
 
 
@@ -54,7 +54,9 @@ def main(database: str, path: str, plan: str, when: str) -> None:
     client.when = when
     with (
         open_store(database) as store,
-        closing(compose({"h1": client}, store, lambda: datetime.now(UTC), lambda: uuid.uuid4().hex[:12], 0.0)) as parts,
+        closing(
+            ServiceParts({"h1": client}, store, lambda: datetime.now(UTC), lambda: uuid.uuid4().hex[:12], 0.0)
+        ) as parts,
     ):
         try:
             run = parts.service.apply(plan, ApplyOptions(), Caller("ann", "cli", "req-stopped"))

@@ -14,7 +14,7 @@ from support.values import NOON, busy_host, busy_plan, make_change, make_snapsho
 from pinner.model.errors import HostBusy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.store.repositories import open_store
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
@@ -42,7 +42,7 @@ class Installation:
         self.store = self._undo.enter_context(open_store(f"sqlite:///{self.database}"))
         self.agent = self._agent(self.agent_folder, busy_host(), self.clock)
         self._undo.callback(self.agent.journal.close)
-        parts = compose({"h1": self.agent}, self.store, self.clock, lambda: uuid.uuid4().hex[:12], 0.0)
+        parts = ServiceParts({"h1": self.agent}, self.store, self.clock, lambda: uuid.uuid4().hex[:12], 0.0)
         self.service = self._undo.enter_context(closing(parts)).service
         self.heads = parts.audit_heads
 

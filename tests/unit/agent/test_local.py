@@ -25,7 +25,7 @@ from pinner.model.plan.plan import Basis, Roles
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions, Entry
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.store.journal.journal import StoredJournal
 
 ANN = Caller("ann", "cli", "req-1")
@@ -59,7 +59,7 @@ def agent(host, journal, busy, tmp_path):
 
 @pytest.fixture
 def service(agent, store):
-    composed = compose({"h1": agent}, store, lambda: datetime.now(UTC), lambda: uuid.uuid4().hex[:12], 0.0)
+    composed = ServiceParts({"h1": agent}, store, lambda: datetime.now(UTC), lambda: uuid.uuid4().hex[:12], 0.0)
     with closing(composed):
         yield composed.service
 

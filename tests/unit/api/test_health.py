@@ -11,7 +11,7 @@ from support.server.access import InMemoryTokens, bearer, client_of, make_contro
 from pinner import wiring
 from pinner.api.access.peer import TcpPeer
 from pinner.api.app import create_app
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.store.repositories import open_store
 
 pytestmark = pytest.mark.fault(56)
@@ -30,7 +30,7 @@ def parts(tmp_path, agent):
     agents = {"h1": agent, "h2": agent}
     with (
         open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as store,
-        closing(compose(agents, store, wiring.now, lambda: uuid.uuid4().hex[:12], 0.0)) as parts,
+        closing(ServiceParts(agents, store, wiring.now, lambda: uuid.uuid4().hex[:12], 0.0)) as parts,
     ):
         yield parts
 

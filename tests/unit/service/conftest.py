@@ -2,8 +2,7 @@
 
 import pytest
 
-from pinner.service.compose import ServiceParts
-from pinner.service.local import LocalService
+from pinner.service.local import LocalService, ServiceParts
 from pinner.service.reconcile.reconciler import Reconciler
 
 

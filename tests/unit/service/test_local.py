@@ -29,7 +29,7 @@ from pinner.model.plan.request import Request
 from pinner.model.run.agent_audit import named_head
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import NEVER_BEGUN, ApplyOptions
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.service.protocol import Service
 from pinner.service.runs.run_recorder import BEGIN_GRACE
 from pinner.store.runs.runs import Runs
@@ -51,7 +51,7 @@ def agent(tmp_path, clock):
 
 
 def compose_service(agent, store, clock):
-    return compose({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)
+    return ServiceParts({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pinner.model.run.agent_audit import AgentAction, AgentEvent
 from pinner.model.run.audit import AuditAction, audit_event
 from pinner.service.audit import audit_trail
 from pinner.service.audit.audit_export import verify_file
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.service.upkeep.retention import Limits, cut_chain, export_audit
 from pinner.store import retention
 
@@ -49,7 +49,7 @@ def two(used, tmp_path):
     """The service of two hosts, and the agent of the first one, h0."""
     (tmp_path / "other").mkdir()
     other = HostedAgent(tmp_path / "other", replace(busy_host(), host="h0"), used.clock)
-    parts = compose({"h0": other, "h1": used.agent}, used.store, used.clock, lambda: uuid.uuid4().hex[:12], 0.0)
+    parts = ServiceParts({"h0": other, "h1": used.agent}, used.store, used.clock, lambda: uuid.uuid4().hex[:12], 0.0)
     with closing(parts), closing(other.journal):
         yield parts.service, other
 

@@ -14,7 +14,7 @@ from pinner.model.errors import NotFound
 from pinner.model.run.audit import AuditAction, audit_event
 from pinner.model.run.journal import ApplyOptions
 from pinner.service.audit.audit_export import verify_file
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 
 
 def test_a_trail_that_nobody_touched_is_intact(used):
@@ -67,7 +67,7 @@ def test_a_captured_machine_has_no_trail(store):
         def audit_head(self, _):
             raise NotFound("audit trail", "captured machine")
 
-    parts = compose({"h1": Captured()}, store, lambda: NOON, lambda: "1", 0.0)
+    parts = ServiceParts({"h1": Captured()}, store, lambda: NOON, lambda: "1", 0.0)
     with closing(parts):
         store.audit.append(audit_event(ANN, NOON, AuditAction.PLAN_CREATE, "h1", "plan-1", "ok"))
         found = parts.service.verify_audit()

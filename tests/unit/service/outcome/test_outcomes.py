@@ -17,7 +17,7 @@ from pinner.model.page import PageRequest
 from pinner.model.plan.objective import Objective, Term
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, MIN_WATCH_SECONDS, ApplyOptions
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.store.repositories import open_store
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
@@ -83,7 +83,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def compose_parts(agent, store, clock):
-    return lambda: closing(compose({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0))
+    return lambda: closing(ServiceParts({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0))
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_host_whose_runs_cannot_be_found_does_not_keep_those_of_later_hosts(
             raise ValueError("a mistake in this program")
         return usual(host, *arguments)
 
-    with closing(compose({"h0": agent, "h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)) as parts:
+    with closing(ServiceParts({"h0": agent, "h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)) as parts:
         run = applied(parts, plan)
         clock.forward(330)
         monkeypatch.setattr(getattr(store, owner), name, find)

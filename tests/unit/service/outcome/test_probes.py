@@ -17,7 +17,7 @@ from pinner.model.policy import Policy
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import ApplyOptions
 from pinner.outcome.randomization import schedule
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.service.outcome import probes
 from pinner.service.outcome.probe_execution import put_back
 from pinner.store.repositories import open_store
@@ -439,7 +439,7 @@ def test_a_probe_that_cannot_be_put_back_does_not_keep_those_of_later_hosts(
 
     monkeypatch.setattr(probes, "put_back", end)
     agents = {"h0": host.agent, "h1": host.agent}
-    with closing(compose(agents, store, lambda: host.at, lambda: "new", 0.0)) as again:
+    with closing(ServiceParts(agents, store, lambda: host.at, lambda: "new", 0.0)) as again:
         for _ in range(3):
             with pytest.raises(HostUnreachable):
                 again.probes.make_pass()

@@ -17,7 +17,7 @@ from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 HOST = "compute1"
@@ -64,7 +64,7 @@ def agent(tmp_path, clock, load):
 @pytest.fixture
 def restart(agent, store, clock):
     """Starts a server."""
-    return lambda: closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0))
+    return lambda: closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0))
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.questions import Capacity, GuestShape, NewGuests, Scenario
 from pinner.model.run.audit import Caller
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.service.policy import capacity
 from pinner.store.repositories import open_store
 
@@ -37,7 +37,7 @@ def agent(tmp_path):
 def parts(tmp_path, agent):
     with (
         open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as store,
-        closing(compose({"compute1": agent}, store, wiring.now, lambda: uuid.uuid4().hex[:12], 0.0)) as parts,
+        closing(ServiceParts({"compute1": agent}, store, wiring.now, lambda: uuid.uuid4().hex[:12], 0.0)) as parts,
     ):
         yield parts
 

@@ -15,7 +15,7 @@ from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 HOST = "compute1"
@@ -32,7 +32,7 @@ def agent(tmp_path, clock):
 
 @pytest.fixture
 def service(store, agent, clock):
-    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as parts:
+    with closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as parts:
         yield parts.service
 
 

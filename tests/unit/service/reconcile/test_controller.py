@@ -26,7 +26,7 @@ from pinner.model.plan.plan import LeftOut
 from pinner.model.plan.request import Request
 from pinner.model.policy import Drift, DriftReport, Policy
 from pinner.model.run.audit import Caller
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.service.reconcile import controller as controller_module
 from pinner.service.reconcile.controller import PolicyController
 from pinner.store.repositories import open_store
@@ -457,7 +457,7 @@ def test_a_restarted_daemon_and_a_moved_guest_are_reconciled_within_a_second(tmp
     with (
         open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as store,
         closing(agent.journal),
-        closing(compose({"compute1": agent}, store, now, lambda: uuid.uuid4().hex[:12], 5.0)) as parts,
+        closing(ServiceParts({"compute1": agent}, store, now, lambda: uuid.uuid4().hex[:12], 5.0)) as parts,
     ):
         parts.service.set_policy("compute1", Policy(mode="enforce"), Caller("ann", "cli", "req-1"))
         controller = PolicyController(parts.reconciler, "compute1", resync_seconds=60, measure_seconds=60)

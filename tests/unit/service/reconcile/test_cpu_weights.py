@@ -12,7 +12,7 @@ from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.settings.cpu_weights import SLICE
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 HOST = "compute1"
@@ -28,7 +28,7 @@ def agent(tmp_path, clock):
 
 @pytest.fixture
 def parts(store, agent, clock):
-    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
+    with closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
         yield made
 
 

@@ -14,7 +14,7 @@ from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
 from pinner.model.policy import FREE_RESTARTS, Policy
 from pinner.model.run.audit import Caller
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 ALL = cpus("0-15")
@@ -35,7 +35,7 @@ def agent(tmp_path, clock):
 
 @pytest.fixture
 def parts(store, agent, clock):
-    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
+    with closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
         yield made
 
 

@@ -17,7 +17,7 @@ from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.service.upkeep import retention
 
 HOOK = Caller("hook", "127.0.0.1", "req-1")
@@ -37,7 +37,7 @@ def agent(tmp_path, clock):
 @pytest.fixture
 def parts(store, agent, clock):
     new_id = lambda: uuid.uuid4().hex[:12]  # noqa: E731
-    with closing(compose({HOST: agent}, store, clock, new_id, 5.0, timedelta(minutes=1))) as made:
+    with closing(ServiceParts({HOST: agent}, store, clock, new_id, 5.0, timedelta(minutes=1))) as made:
         yield made
 
 
@@ -91,7 +91,7 @@ def test_the_only_host_need_not_be_named(service):
 
 def test_of_several_hosts_one_must_be_named(store, agent, clock):
     with (
-        closing(compose({HOST: agent, "h2": agent}, store, clock, lambda: "1", 5.0)) as parts,
+        closing(ServiceParts({HOST: agent, "h2": agent}, store, clock, lambda: "1", 5.0)) as parts,
         pytest.raises(Invalid, match="compute1, h2"),
     ):
         parts.service.guest_event(None, event("started"), HOOK)
@@ -261,7 +261,7 @@ def test_a_release_for_a_destination_with_fewer_cpus(service, reconciler, agent)
 
 
 def test_a_gone_event_keeps_the_hint_of_another_host(store, agent, clock):
-    with closing(compose({HOST: agent, "h2": agent}, store, clock, lambda: "1", 5.0)) as parts:
+    with closing(ServiceParts({HOST: agent, "h2": agent}, store, clock, lambda: "1", 5.0)) as parts:
         parts.service.guest_event("h2", event("started", nova=NOVA), HOOK)
         parts.service.guest_event(HOST, event("started", nova=replace(NOVA, flavor="small")), HOOK)
         with away(agent):

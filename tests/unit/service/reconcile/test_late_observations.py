@@ -12,7 +12,7 @@ from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 
 CALLER = Caller("admin", "127.0.0.1", "req-1")
 HOST = "compute1"
@@ -60,7 +60,7 @@ def ids():
 
 @pytest.fixture
 def parts(store, agent, clock, ids):
-    with closing(compose({HOST: agent}, store, clock, ids, 5.0)) as made:
+    with closing(ServiceParts({HOST: agent}, store, clock, ids, 5.0)) as made:
         yield made
 
 

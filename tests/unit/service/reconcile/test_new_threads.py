@@ -11,7 +11,7 @@ from support.hosts import cpus, guest, plain, snapshot
 from pinner.model.machine.process import Thread
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 ALL = cpus("0-15")
@@ -32,7 +32,7 @@ def agent(tmp_path, clock):
 
 @pytest.fixture
 def parts(store, agent, clock):
-    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
+    with closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
         yield made
 
 

@@ -27,8 +27,8 @@ from pinner.model.plan.request import Request
 from pinner.model.policy import BASE_DELAY, FREE_RETRIES, MAX_DELAY, Policy
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import ApplyOptions
-from pinner.service.compose import compose
 from pinner.service.hosts.hosts import Hosts
+from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 ALL = cpus("0-15")
@@ -48,7 +48,7 @@ def agent(tmp_path, clock):
 
 @pytest.fixture
 def parts(store, agent, clock):
-    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
+    with closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
         yield made
 
 
@@ -548,7 +548,7 @@ def test_a_placed_target_that_moves_while_the_plan_is_blocked_is_drift(service, 
 def test_the_placement_outlives_the_server(service, reconciler, agent, store, clock):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
-    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as later:
+    with closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as later:
         agent.host.samples.clear()
         agent.host.taken = replace(agent.host.taken, processes=())
         again = replace(process(900, 0.0, "0-15", name="daemon"), started=77)
@@ -736,7 +736,7 @@ def test_a_guest_that_hangs_alone_is_not_measured_again_and_again(service, recon
 def test_a_back_off_outlives_the_server(service, reconciler, two_guests, store, clock):
     service.set_policy(HOST, ENFORCE, ANN)
     drifts = reconciler.reconcile(HOST, "started").drifts
-    with closing(compose({HOST: two_guests}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as later:
+    with closing(ServiceParts({HOST: two_guests}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as later:
         assert later.reconciler.reconcile(HOST, "started").drifts == drifts
         assert len(runs_of(service)) == 1
         clock.at -= timedelta(days=1)

@@ -15,7 +15,7 @@ from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 
 pytestmark = pytest.mark.fault(59, 72)
 CALLER = Caller("admin", "127.0.0.1", "req-1")
@@ -50,7 +50,7 @@ def agent(tmp_path, clock):
 
 
 def composed(agent, store, clock):
-    return closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0))
+    return closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "cli", "req-1")
 HOST = "compute1"
@@ -35,7 +35,7 @@ def agent(tmp_path, clock):
 
 @pytest.fixture
 def parts(store, agent, clock):
-    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
+    with closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
         yield made
 
 

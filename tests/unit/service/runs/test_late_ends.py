@@ -18,7 +18,7 @@ from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.service.runs import runs
 from pinner.store.database.write import write
 from pinner.store.runs.entries import correct_entries
@@ -69,7 +69,7 @@ def agent(tmp_path, clock):
 @pytest.fixture
 def parts(store, agent, clock):
     new_id = lambda: uuid.uuid4().hex[:12]  # noqa: E731
-    with closing(compose({HOST: agent}, store, clock, new_id, 5.0, timedelta(minutes=1))) as made:
+    with closing(ServiceParts({HOST: agent}, store, clock, new_id, 5.0, timedelta(minutes=1))) as made:
         yield made
         agent.go_on.set()  # the end of the service waits for the agent
 
@@ -172,7 +172,7 @@ def test_a_run_of_another_server_that_began_before_the_end_was_stored_keeps_its_
     back = service.rollback_all(HOST, CALLER)
     assert agent.asked.wait(60)  # the agent has ended the rollback
     new_id = lambda: uuid.uuid4().hex[:12]  # noqa: E731
-    with closing(compose({HOST: agent}, store, clock, new_id, 5.0, timedelta(minutes=1))) as other:
+    with closing(ServiceParts({HOST: agent}, store, clock, new_id, 5.0, timedelta(minutes=1))) as other:
         agent.unreachable = 1  # just when the other server reads the end of the rollback
         second = apply(other.service)
         agent.go_on.set()

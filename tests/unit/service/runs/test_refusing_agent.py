@@ -13,7 +13,7 @@ from support.values import NOON, busy_host, busy_plan, make_change, make_run, ma
 from pinner.model.errors import Busy
 from pinner.model.page import PageRequest
 from pinner.model.run.audit import Caller
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 
@@ -44,7 +44,7 @@ def agent(tmp_path, clock):
 
 @pytest.fixture
 def parts(agent, store, clock):
-    with closing(compose({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)) as made:
+    with closing(ServiceParts({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)) as made:
         yield made
 
 
@@ -66,7 +66,7 @@ def test_a_run_goes_on_and_its_end_is_stored_as_soon_as_the_agent_answers(servic
     failures = []
     monkeypatch.setattr("threading.excepthook", failures.append)
     agent.refused = frozenset({call})
-    run = service._runs.carry_out(plan, ANN, "apply")
+    run = service._runs.run_to_end(plan, ANN, "apply")
     wait_through(service, run)
     assert not failures
     assert set(agent.host.kernel().values()) == {"1", "2", "3"}

@@ -46,7 +46,7 @@ def serve(tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.Monkey
     file = tmp_path / "pinner.conf"
     file.write_text(f"[agent]\nstate_dir = {tmp_path}\n")
     config = wiring.configuration([file])
-    parts = SimpleNamespace(retention=store.retention, service=SimpleNamespace(export_audit=list))
+    parts = SimpleNamespace(store=store, service=SimpleNamespace(export_audit=list))
 
     def serve(at: timedelta, days: int = 1) -> None:
         clock.now = NOON + at

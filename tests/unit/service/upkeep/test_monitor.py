@@ -19,7 +19,7 @@ from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
-from pinner.service.compose import compose
+from pinner.service.local import ServiceParts
 from pinner.service.reconcile import controller as controller_module
 from pinner.service.reconcile.controller import PolicyController
 from pinner.store.repositories import open_store
@@ -41,7 +41,7 @@ def agent(tmp_path):
 def parts(tmp_path: Path, agent):
     with (
         open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as store,
-        closing(compose({"compute1": agent}, store, wiring.now, lambda: uuid.uuid4().hex[:12], 0.0)) as parts,
+        closing(ServiceParts({"compute1": agent}, store, wiring.now, lambda: uuid.uuid4().hex[:12], 0.0)) as parts,
     ):
         yield parts
 
