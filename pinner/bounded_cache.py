@@ -8,7 +8,7 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """Keeps the ``size`` values that were used last. Threads may share it."""
+    """Keeps the ``size`` values used last. Threads may share it."""
 
     def __init__(self, size: int) -> None:
         self._lock = threading.Lock()

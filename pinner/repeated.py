@@ -1,4 +1,4 @@
-"""Warnings of a failure that repeats: the log gets one a minute, and one line when it is over."""
+"""Warnings of a failure that repeats: one a minute, and one line when it is over."""
 
 import logging
 import threading

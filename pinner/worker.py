@@ -1,5 +1,3 @@
-"""Threads of a server that work until they are stopped, and their heartbeats."""
-
 import logging
 import math
 import threading
@@ -17,7 +15,7 @@ T = TypeVar("T")
 
 PASS_SECONDS = 5.0
 LIMIT_SECONDS = 120.0
-"""The longest pass; the thread counts as hung then."""
+"""The longest pass."""
 
 
 class Heartbeat:
@@ -26,7 +24,7 @@ class Heartbeat:
     def __init__(
         self, thread: threading.Thread, limit: float = math.inf, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``limit``: the thread hangs if it has not beaten for so many seconds; infinite where it may wait for ever."""
+        """``limit``: seconds without a beat after which the thread hangs; infinite where it may wait for ever."""
         self.name = thread.name
         self._thread = thread
         self._limit = limit
@@ -42,7 +40,6 @@ class Heartbeat:
 
     @property
     def has_died(self) -> bool:
-        """Whether the thread has ended, and not on purpose."""
         return not self._ended and self._thread.ident is not None and not self._thread.is_alive()
 
     @property
@@ -73,14 +70,14 @@ class Worker(ABC):
     """Start it once, and stop it once."""
 
     def __init__(self, name: str, limit: float = math.inf) -> None:
-        """``limit``: the most seconds between two beats of its heart."""
+        """``limit``: the most seconds between two beats."""
         self._stop = threading.Event()
         self._thread = BeatingThread(self._repeat, name, limit)
         self.heartbeat = self._thread.heartbeat
 
     @abstractmethod
     def _repeat(self) -> None:
-        """Work and wait, again and again, until ``_stop`` is set."""
+        """Work and wait until ``_stop`` is set."""
 
     def start(self) -> None:
         self._thread.start()
@@ -92,7 +89,7 @@ class Worker(ABC):
 
 
 class Passes(Worker):
-    """Makes a pass every few seconds. One that fails is logged, and the next one is made."""
+    """Makes a pass every few seconds, also after one that failed and was logged."""
 
     def __init__(self, name: str, make_pass: Callable[[], None], *, first_seconds: float = PASS_SECONDS) -> None:
         super().__init__(name, LIMIT_SECONDS)

@@ -1,5 +1,3 @@
-"""The admission of a plan: the planner's rules, with the agent's own snapshot and journal."""
-
 from collections.abc import Callable
 from contextlib import suppress
 

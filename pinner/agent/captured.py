@@ -1,5 +1,6 @@
 # ruff: noqa: ARG002
-"""The agent of a captured machine, a copy of its proc/ and sys/: plans can be made for it, but it cannot be changed."""
+"""The agent of a captured machine (a copy of its proc/ and sys/): plans can be made for it, but it cannot be
+changed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,8 +21,7 @@ from pinner.model.snapshot import Snapshot
 
 
 class CapturedAgent:
-    """Satisfies Agent. What needs runs, events, history or audit trail raises NotFound, what would change the machine
-    Invalid."""
+    """Satisfies Agent. Runs, events, history and audit trail raise NotFound, changes of the machine Invalid."""
 
     def __init__(
         self,
@@ -77,10 +77,10 @@ class CapturedAgent:
         return any(running.uuid == guest for running in self.snapshot(0.0).guests)
 
     def publish_guest_event(self, guest: str, detail: str) -> None:
-        """Nothing waits for it."""
+        pass
 
     def publish_policy_set(self) -> None:
-        """Nothing waits for it."""
+        pass
 
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         return drifts

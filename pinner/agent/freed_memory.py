@@ -1,4 +1,4 @@
-"""Keeps the memory of glibc's heap small: one heap (mallopt(3)), and what was freed goes back to the kernel
+"""Keeps the memory of glibc's heap small: one heap (mallopt(3)), and freed memory goes back to the kernel
 (malloc_trim(3))."""
 
 import ctypes
@@ -22,13 +22,12 @@ class FreedMemory(Worker):
 
 
 def give_back() -> None:
-    """malloc_trim(3), where the C library has it."""
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def use_one_heap() -> None:
-    """glibc gives new threads heaps of their own, which only grow; Python runs one thread at a time, so more bring no
+    """glibc gives new threads heaps of their own, which only grow; Python runs one thread at a time, so they bring no
     speed."""
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

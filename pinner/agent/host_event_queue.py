@@ -10,7 +10,7 @@ CAPACITY = 1024
 
 
 class HostEventQueue:
-    """Events in their order. Any thread may call ``publish``, which never blocks and never raises."""
+    """Events in their order. Any thread may call ``publish``, which never blocks nor raises."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now

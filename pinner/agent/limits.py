@@ -1,4 +1,4 @@
-"""The limits of a request to the agent, which a legitimate caller never exceeds. Every ``require_`` raises Invalid."""
+"""The limits of a request to the agent, which no legitimate caller exceeds. Every ``require_`` raises Invalid."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ MAX_NAMES = 4096
 MAX_SERIES = len(GUEST_SERIES) + len(HOST_SERIES)
 MAX_WAIT_SECONDS = 60.0
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
-"""No history ends later: its last step ends after the last time, and must still be a time."""
+"""No history ends later: its last step ends after it, and must still be a time."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", re.ASCII)
 

@@ -1,5 +1,3 @@
-"""The agent in this process: used directly, or through an agent's server."""
-
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -44,8 +42,6 @@ _EXPLAINED = 512
 
 
 class Machine(Host, Protocol):
-    """What Agent needs of a host besides an apply."""
-
     def has_guest(self, guest: str) -> bool: ...
 
     def topology(self) -> Topology: ...
@@ -64,7 +60,7 @@ def no_history(*_: object) -> NoReturn:
 
 
 Tracer = Callable[[Guest, tuple[Guest, ...], float], Blame]
-"""Finds who delays a guest among the guests of the host, in so many seconds."""
+"""Finds who delays a guest among the host's guests, in so many seconds."""
 
 
 def no_trace(guest: Guest, guests: tuple[Guest, ...], seconds: float) -> NoReturn:  # noqa: ARG001
@@ -72,7 +68,7 @@ def no_trace(guest: Guest, guests: tuple[Guest, ...], seconds: float) -> NoRetur
 
 
 Inventories = Callable[[Collection[TargetKind]], Snapshot]
-"""A snapshot with everything that decides whether changes of these kinds are admitted."""
+"""A snapshot with all that decides whether changes of these kinds are admitted."""
 
 
 class LocalAgent:
@@ -118,7 +114,6 @@ class LocalAgent:
         self._ended_boots = not boot
 
     def recover(self) -> None:
-        """Called when the agent starts, and before each new run."""
         if run := recover(self._host, self._journal, self._recovery, self._now, self._boot):
             LOG.warning("run %s was %s (%s)", run.id, run.recovered, run.state)
         if not self._ended_boots:
@@ -163,8 +158,8 @@ class LocalAgent:
 
     @contextmanager
     def _counted(self, run: Run, state: EntryState, progress: Progress, subject: str = "") -> Iterator[Progress]:
-        """Count the run as idle if it has begun, and no entry gets ``state``: also if the run is refused after its
-        begin. A caller can ask for such a run again and again."""
+        """Count the run as idle if it has begun and no entry gets ``state``, also if it is refused then. A caller can
+        ask for such a run again and again."""
         states: set[EntryState] = set()
 
         def watched(entry: Entry, total: int) -> None:
@@ -179,8 +174,8 @@ class LocalAgent:
                     self._idle.add(subject)
 
     def _undone(self, run: Run) -> str:
-        """What a rollback undoes; empty where nothing of it is in force. Calls that do nothing keep nobody from a
-        rollback that has something to undo."""
+        """What a rollback undoes; empty where nothing of it is in force. Calls that do nothing must not keep anybody
+        from a rollback that has something to undo."""
         for record in self._journal.in_force(run.host):
             if run.undoes in ("", record.run if isinstance(record, Damaged) else record.entry.run):
                 return run.undoes or "all runs"
@@ -211,8 +206,8 @@ class LocalAgent:
         )
 
     def _require_open(self, run: Run) -> None:
-        """Raises RunConflict where the run was closed before it began. Such a late call is no attack: the trail gets no
-        refusal."""
+        """Raises RunConflict where the run was closed before it began. Such a late call is no attack, so the trail gets
+        no refusal."""
         with suppress(NotFound):
             if (journaled := self._journal.run(run.id)).error == NEVER_BEGUN:
                 LOG.warning("run %s begins too late, and is refused: it was closed", run.id)
@@ -301,8 +296,8 @@ class LocalAgent:
 
 
 def with_pools(snapshot: Snapshot, journal: Journal) -> Snapshot:
-    """Sets ``Guest.pooled``: pinner placed several guests on one CPU, and their vCPUs look as if pinned alone; only the
-    journal tells the difference. It is read only for guests with several threads on one CPU."""
+    """Sets ``Guest.pooled``: where pinner placed several guests on one CPU, their vCPUs look as if pinned alone; only
+    the journal tells the difference. It is read only for guests with several threads on one CPU."""
     return replace(snapshot, guests=tuple(_with_pool(guest, journal) for guest in snapshot.guests))
 
 

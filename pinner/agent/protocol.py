@@ -1,4 +1,4 @@
-"""The calls that the service makes to the agent of a host, in the same process or in another one."""
+"""The calls of the service to the agent of a host, in the same process or another one."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -35,44 +35,44 @@ class Agent(Protocol):
         HostUnreachable, NotPermitted."""
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
-        """Returns the ended run. Raises StalePlan, Blocked, HostBusy or Invalid before anything is changed; then the
+        """Returns the ended run. Raises StalePlan, Blocked, HostBusy or Invalid before anything is changed, and the
         journal has no run. If a later change fails, the run ends as ``applied_partly``, ``undone`` or ``failed``."""
 
     def rollback(self, run: Run, progress: Progress) -> Run:
-        """Undo the changes of the run ``run.undoes`` in reverse order, or of all runs of the host. Raises NotFound,
+        """Undo the changes of the run ``run.undoes`` in reverse, or of all runs of the host. Raises NotFound,
         RunConflict, HostBusy."""
 
     def run(self, run: str) -> Run:
-        """The run of the journal. Raises NotFound; then it has changed nothing yet, but its call may be on its way:
-        only ``close_run`` says that it never begins."""
+        """The journal's. Raises NotFound; then it has changed nothing yet, but its call may be on its way: only
+        ``close_run`` says that it never begins."""
 
     def close_run(self, run: Run) -> Run:
-        """The run of the journal, which does not begin later: an unknown run is stored as ``failed`` (NEVER_BEGUN), and
-        an apply or a rollback with this id raises RunConflict from then on. Raises Invalid, StoreUnavailable."""
+        """The journal's run, which does not begin later: an unknown run is stored as ``failed`` (NEVER_BEGUN), and an
+        apply or a rollback with this id raises RunConflict from then on. Raises Invalid, StoreUnavailable."""
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """The entries are ordered by ``seq``."""
+        """By ``seq``."""
 
     def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
-        """Host events with a number above ``after``, in order; 0: all that the agent still has.
+        """Those with a number above ``after``, in order; 0: all that the agent still has.
 
         Waits for one at most ``timeout`` seconds; not for a captured machine, nor when the agent ends. Starts of
         processes are reported only for ``process_names`` (comm), which apply until the next call with names; None: the
-        earlier ones. If events were lost, the first event says so. Changes of pinner's own are not reported.
+        earlier ones. If events were lost, the first event says so. pinner's own changes are not reported.
         """
 
     def measures(
         self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
     ) -> tuple[History, ...]:
         """Of a subject (HOST, a guest's UUID, the name of a running guest; empty: of all) in steps of ``step`` seconds
-        (of measures.ROWS). Raises NotFound where nothing is measured, Invalid, StoreUnavailable, HostUnreachable."""
+        (measures.ROWS). Raises NotFound where nothing is measured, Invalid, StoreUnavailable, HostUnreachable."""
 
     def blame(self, guest: str, seconds: float) -> Blame:
         """Who runs while threads of the guest (by UUID) wait for a CPU, in the next ``seconds``. Raises NotFound,
         NotPermitted where the kernel cannot trace, Busy, Gone, HostUnreachable."""
 
     def health(self) -> AgentHealth:
-        """Whether the agent's parts work. It reads nothing of the host, and asks no libvirt. Raises HostUnreachable."""
+        """Whether the agent's parts work, without a look at the host or libvirt. Raises HostUnreachable."""
 
     def has_guest(self, guest: str) -> bool:
         """Whether libvirt has the guest (by UUID), active or not. Raises NotPermitted, HostUnreachable, Busy."""
@@ -84,7 +84,7 @@ class Agent(Protocol):
         """Raises HostUnreachable."""
 
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        """Each cause ``unknown`` is replaced by the one that the host shows now: cpusets, systemd's settings, running
+        """Each cause ``unknown`` becomes the one that the host shows now: cpusets, systemd's settings, running
         balancers, the writers of pins. A cause that cannot be read raises nothing."""
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
@@ -92,9 +92,8 @@ class Agent(Protocol):
         NotPermitted, HostUnreachable, and Busy where the caller has marked too many guests just now."""
 
     def audit_head(self, centre: ChainHead | None) -> SignedHead:
-        """The signed head of the agent's audit trail, to which the agent has added the centre's head, if any. Raises
-        NotFound for a captured machine, StoreUnavailable, and Busy where the caller has reported too many heads just
-        now."""
+        """The signed head of the agent's audit trail, which gets the centre's head, if any, first. Raises NotFound for
+        a captured machine, StoreUnavailable, and Busy where the caller has reported too many heads just now."""
 
     def audit_records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
         """At most ``limit`` (1 to 1000), in order. Raises NotFound for a captured machine, and Invalid."""

@@ -1,5 +1,3 @@
-"""Measures the host and its guests every few seconds, and keeps the values."""
-
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Set
@@ -22,7 +20,6 @@ _PURGE_COUNTS = 3600 // SECONDS
 MAX_SUM = 1_000_000
 """Values in one answer: an hour of 126 guests in the finest step, or of 1,388 guests in one series; 90 MiB."""
 _LIMIT_SECONDS = 120.0
-"""A count that takes longer hangs."""
 
 
 class Meter(Protocol):
@@ -31,8 +28,6 @@ class Meter(Protocol):
 
 
 class Kept(Protocol):
-    """HistoryFiles satisfies it."""
-
     def write(self, measured: Iterable[Measured], at: datetime) -> None: ...
 
     def read(
@@ -55,7 +50,7 @@ class Recorder(Worker):
         self._before: dict[str, Counts] = {}
         self._names: dict[str, str] = {}
         self._counted: set[str] = set()
-        """The subjects counted since the last purge: while libvirtd starts, it may list no guests for a moment."""
+        """The subjects counted since the last purge: while libvirtd starts, it may list no guests."""
         self._failures = Repeated(LOG)
 
     def join(self) -> None:
@@ -74,8 +69,8 @@ class Recorder(Worker):
     def measures(
         self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
     ) -> tuple[History, ...]:
-        """See Agent.measures. A guest is found by its name unless a subject is named so. Of all subjects, those are
-        left out that have none of the series, no value since ``begin``, or cannot be read."""
+        """See Agent.measures. A guest is found by its name unless a subject is named so. Of all subjects, those without
+        one of the series or a value since ``begin``, and unreadable ones, are left out."""
 
         def read(subject: str) -> History:
             return self._kept.read(subject, begin, end, step, self._names.get(subject, ""), series)
@@ -100,7 +95,7 @@ class Recorder(Worker):
         return tuple(histories)
 
     def purge(self) -> None:
-        """Call it after many counts: the guests of a host that has just booted may not run yet."""
+        """Call it after many counts: just after a boot, guests may not run yet."""
         self._kept.purge(self._now(), frozenset(self._counted))
         self._counted = set(self._before)
 

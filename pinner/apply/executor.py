@@ -40,7 +40,7 @@ def apply(
     progress: Progress,
     admit: Admit = lambda plan, _run: Admission(plan),
 ) -> Run:
-    """Returns the ended run; see ``Transaction.make`` for its states. Raises HostBusy, Refused, Blocked, NovaConflict,
+    """Returns the ended run; ``Transaction.make`` has its states. Raises HostBusy, Refused, Blocked, NovaConflict,
     StalePlan and Invalid before the host is changed; StoreUnavailable if the journal cannot be written: all changes are
     undone then, and a recovery must end the run."""
     journal.begin(run)
@@ -66,7 +66,7 @@ def apply(
 
 def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
     """Undoes the run ``run.undoes``, or all runs of the host. Where a target has ended or another program has moved it,
-    both runs end ``rolled_back_partly``; the rollback can be repeated. Raises NotFound, HostBusy, and RunConflict also
+    both runs end ``rolled_back_partly``, and can be rolled back again. Raises NotFound, HostBusy, and RunConflict also
     where a later run has changed a target again."""
     if run.undoes_all:
         return _roll_all_back(run, host, journal, now, progress)
@@ -102,7 +102,7 @@ def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], dat
 
 @contextmanager
 def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterator[None]:
-    """The block must not change the host. A recovery ends the run where the journal fails, or has entries of it."""
+    """The block must not change the host. A recovery ends the run where the journal fails or has entries of it."""
     try:
         yield
     except BaseException as error:
@@ -117,8 +117,8 @@ def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterat
 
 
 def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime, admission: Admission) -> Iterator[Entry]:
-    """Ended targets are ``gone`` and unreadable guests ``failed`` from the beginning: a recovery knows no other sign
-    that the agent's rules were not applied."""
+    """Ended targets begin as ``gone``, unreadable guests as ``failed``: a recovery has no other sign that the agent's
+    rules were not applied."""
     guests = {change.target.owner for change in changes if run.persist and change.target.kind in DEFINED}
     definitions = {guest: host.definition(guest) for guest in guests - admission.unread.keys()}
     for seq, change in enumerate(changes, start=1):
@@ -161,7 +161,7 @@ def _require_reversible(name: str, journal: Journal) -> Run:
 
 
 def _undone_before(later: list[Run]) -> str:
-    """``later``: newest first. Where a rollback left a change in place, no run before it can be undone by itself."""
+    """``later``: newest first. No run before one whose rollback left a change in place can be undone by itself."""
     if partly := [run.id for run in later if run.state == "rolled_back_partly"]:
         which = "its rollback left that" if partly[-1] == later[-1].id else f"the rollback of {partly[-1]} left a later"
         return f", and {which} change in place; roll back all runs (--all)"

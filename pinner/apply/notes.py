@@ -1,4 +1,4 @@
-"""What a run tells the journal and those who watch it: the state of each change, and its failures in words."""
+"""What a run tells the journal and its observers: the state of each change, and its failures in words."""
 
 import threading
 from collections import Counter
@@ -33,8 +33,6 @@ def reported(run: Run, entries: Iterable[Entry]) -> list[Entry]:
 
 
 class Notes:
-    """Several threads may note, each other entries."""
-
     def __init__(
         self,
         run: Run,
@@ -47,26 +45,27 @@ class Notes:
         corrected: Sequence[Entry] = (),
         reported: Iterable[Entry] = (),
     ) -> None:
-        """``corrected``: entries of other runs, which the end of the run replaces."""
+        """``corrected``: entries of other runs, which the end of the run replaces. Several threads may note, each other
+        entries."""
         self.run = run
         self.total = total
         self.journal = journal
         self.resumed = resumed
         self.latest: dict[int, Entry] = {}
-        """The entries as they were noted last, by ``seq``."""
+        """By ``seq``."""
         self._now = now
         self._progress = progress
         self._corrected = corrected
         self._reported = {entry.seq: entry for entry in reported}
-        """By ``seq``: the last report of each entry."""
+        """By ``seq``."""
         self._guard = threading.Lock()
 
     def begin(self, entry: Entry) -> None:
         self._progress(entry, self.total)
 
     def note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
-        """A report is a run, an entry, and a state with its error. A repeated one keeps the first one's time: so it is
-        one record, in the agent's trail and in the centre's."""
+        """A repeated report (the same state and error of an entry) keeps its first time: so it is one record in the
+        agent's trail and in the centre's."""
         noted = replace(entry, state=state, error=error, at=self._now())
         with self._guard:
             last = self._reported.get(entry.seq)
@@ -111,7 +110,7 @@ def words(error: BaseException) -> str:
 
 
 def unanswering(entries: Sequence[Entry], host: Host, unread: Mapping[str, str]) -> dict[Group, tuple[Entry, str]]:
-    """The guests that do not answer now or are ``unread`` (see Admission), each with its first entry and the reason."""
+    """The guests that do not answer or are ``unread`` (see Admission), each with its first entry and the reason."""
     guests: dict[Group, Entry] = {}
     for entry in entries:
         if entry.change.target.kind in DEFINED:

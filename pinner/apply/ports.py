@@ -1,5 +1,3 @@
-"""The host that an apply changes, and the journal that it writes."""
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,8 +25,7 @@ class Host(Protocol):
     @property
     def guests_at_once(self) -> int: ...
 
-    def fingerprint(self) -> str:
-        """Topology.fingerprint now."""
+    def fingerprint(self) -> str: ...
 
     def online(self) -> CpuSet: ...
 
@@ -37,8 +34,8 @@ class Host(Protocol):
         Nova's configuration."""
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
-        """The kernel's masks of the live threads, by thread id. A partition has all movable threads of the host, work
-        queues none."""
+        """The kernel's masks of the live threads, by thread id. A partition has all movable threads of the host; work
+        queues have none."""
 
     def kernel_threads(self) -> frozenset[ThreadKey]:
         """The kernel threads that can be moved."""
@@ -58,11 +55,11 @@ class Host(Protocol):
     def inheritors(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
     ) -> Descendants[ThreadMask]:
-        """The threads with one of the ``masks`` that started after ``since`` in processes that descend from the target,
-        which may have ended; of ``others``, which have a change of their own, only descendants count."""
+        """The threads with one of the ``masks`` that started after ``since`` in descendants of the target, which may
+        have ended. ``others`` have a change of their own: of them only descendants count."""
 
     def has_inheritors(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
-        """Whether ``inheritors`` may find a thread. The answer may be old for a process that has ended."""
+        """Whether ``inheritors`` may find a thread. For a process that has ended, the answer may be old."""
 
     def state(self, target: Target) -> State:
         """Of a target without threads. Raises ApplyFailed where its driver does not answer."""
@@ -73,8 +70,7 @@ class Host(Protocol):
     def parts(self, guest: str) -> frozenset[Part]:
         """Those that have a thread."""
 
-    def persistent(self, guest: str) -> bool:
-        """Whether the guest has a definition."""
+    def persistent(self, guest: str) -> bool: ...
 
     def definition(self, guest: str) -> str:
         """The <cputune> of the persistent definition as XML, or empty."""
@@ -83,8 +79,8 @@ class Host(Protocol):
         """None where the ``definition`` has none."""
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
-        """Restore the target's pin of ``definition``, or its absence. Raises ApplyFailed where the pin there is none of
-        the ``given`` CPUs of runs: an operator has changed it."""
+        """Restore the target's pin of ``definition``, or its absence. Raises ApplyFailed where an operator has changed
+        the pin: it is none of the CPUs that runs have ``given``."""
 
     def named_pins(self, guest: str) -> NamedPins:
         """Those that the guest's metadata names. Raises Busy."""
@@ -95,14 +91,14 @@ class Host(Protocol):
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
     ) -> None:
-        """In the saved image of a guest, a part that has one of ``pins``, which the metadata names, gets its pin of
+        """In a guest's saved image, each part with one of ``pins``, which the metadata names, gets its pin of
         ``former``, or none; the metadata gets ``names``. Raises like ``pin``."""
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
-        """Give the guest's metadata these names; a part that is None stays. Raises like ``pin``."""
+        """Write these names into the guest's metadata, except parts that are None. Raises like ``pin``."""
 
     def memory(self, target: Target) -> Mapping[int, int]:
-        """Resident KiB of the guest's QEMU by node, from numa_maps. Raises NotPermitted."""
+        """Resident KiB of the guest's QEMU by node (numa_maps). Raises NotPermitted."""
 
     def numatune(self, target: Target) -> str:
         """The nodes of the live numatune where libvirt may change them (mode restrictive), or empty."""
@@ -111,44 +107,43 @@ class Host(Protocol):
         """Raises like ``pin``."""
 
     def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
-        """By migrate_pages; some pages cannot be moved. Raises NotPermitted, ApplyFailed."""
+        """By migrate_pages(2), which cannot move some pages. Raises NotPermitted, ApplyFailed."""
 
 
 class Journal(Protocol):
-    """A durable record beside the agent: what a method has written survives a crash. Only ``note`` may write as late as
-    the next ``intend`` or ``end``. Several threads may call ``intend`` at once."""
+    """A durable record beside the agent: a method's records survive a crash; those of ``note`` may be written as late
+    as the next ``intend`` or ``end``. Several threads may call ``intend`` at once."""
 
     def begin(self, run: Run) -> None:
-        """Lock the host and open a run. Raises HostBusy while another run is open, also one to be recovered;
-        RunConflict where the journal has this id."""
+        """Lock the host and open a run. Raises HostBusy while a run is open, also one to be recovered; RunConflict
+        where the journal has this id."""
 
     def close_unbegun(self, run: Run) -> None:
-        """Store a run that never began. Raises RunConflict where the journal has this id: of ``begin`` and this, the
-        first one wins."""
+        """Store a run that never began. Raises RunConflict where ``begin`` or this was called with its id before."""
 
     def end_earlier_boots(self, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
         """Note the changes of ended runs from other boots as ``gone``; returns their number. Those in a persistent
-        definition, of an unknown boot, and the pins of the guests (by UUID) that ``keeps`` accepts stay ``done``."""
+        definition, of an unknown boot, and the pins of guests (UUID) that ``keeps`` accepts stay ``done``."""
 
     def require_room(self) -> None:
-        """Raises StoreUnavailable where the next run cannot be written."""
+        """Raises StoreUnavailable where the next run has no room."""
 
     def intend(self, *entries: Entry, reported: Collection[Entry] = ()) -> None:
-        """Write entries before the host is touched, also known ones with threads found later. The audit trail gets the
-        ``reported`` ones, whose state is a report of the run."""
+        """Write entries before the host is touched, also known ones with threads found later. The audit trail gets
+        those ``reported``, whose state is a report of the run."""
 
     def note(self, entry: Entry, *, again: bool = False) -> None:
         """``again``: the trail has this report, and only the facts are newer."""
 
     def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
-        """Close the run with its final state, and unlock the host unless this raises. In the same step, the run that a
-        rollback undid gets the rollback's state, and the ``corrected`` entries replace the former ones."""
+        """Close the run with its final state, and unlock the host unless this raises. In the same step, a run that was
+        rolled back gets the rollback's state, and ``corrected`` entries replace the former ones."""
 
     def leave(self, run: Run) -> None:
         """Unlock the host where the run's end could not be written: it is interrupted."""
 
     def interrupted(self) -> Run | None:
-        """The open run whose process has ended. The host is locked until the caller ends or leaves that run."""
+        """The open run whose process has ended. The host stays locked until the caller ends or leaves it."""
 
     def run(self, run: str) -> Run:
         """Raises NotFound."""
@@ -157,25 +152,25 @@ class Journal(Protocol):
         """A run's entries by ``seq``; empty for an unknown run."""
 
     def readable_entries(self, run: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
-        """Those by ``seq``, and those whose records cannot be read."""
+        """Those by ``seq``, and the damaged records."""
 
     def placed(self) -> tuple[CpuSet, ...]:
         """The masks in force that runs gave to processes."""
 
     def moved_processes(self) -> frozenset[str]:
-        """Their names, where their moves are in force."""
+        """The names of those whose moves are in force."""
 
     def allocated(self) -> CpuSet:
         """The CPUs in force that runs gave to any threads."""
 
     def placed_processes(self) -> dict[ThreadKey, int]:
         """The first threads of the processes that runs placed, each with the moment before its first mask, in clock
-        ticks after boot; 0: not known."""
+        ticks after boot (0: not known)."""
 
     def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
         """The later runs in force that gave a target of ``run`` another affinity or state, or a target of such a later
         run, and so on; each with one such target, newest first, at most ``most``. The last one has changed a target of
-        ``run`` itself. A release does not count: it restores the prior affinities."""
+        ``run`` itself. A release does not count: it restores prior affinities."""
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
         """The changes that no rollback has undone, oldest first; with ``after``, those of later runs. A change of a
@@ -184,28 +179,28 @@ class Journal(Protocol):
     def purge(
         self, before: datetime, is_kept: Callable[[str], bool], needed: Callable[[Collection[str]], Collection[str]]
     ) -> int:
-        """Delete the ended runs that began before a moment; returns their number. One with changes in place stays if
-        ``is_kept`` says so, another one if ``needed`` returns it. Raises StoreUnavailable."""
+        """Delete the ended runs that began before a moment; returns their number. Kept are those with changes in place
+        that ``is_kept`` accepts, and others that ``needed`` returns. Raises StoreUnavailable."""
 
     def changes_of(self, guest: str) -> tuple[Entry, ...]:
-        """The changes of affinity of a guest (by UUID) that were not undone, oldest first."""
+        """The changes of a guest's (UUID) affinity that were not undone, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A plan, compared with the agent's own view of the host under the host's lock."""
+    """A plan, compared under the host's lock with the agent's own view of the host."""
 
     plan: Plan
     """Without what is not on the host."""
     ended: frozenset[Target] = frozenset()
-    """The processes and settings that the agent's inventory lacks. Neither the run nor its recovery makes their
-    changes, to which the rules were not applied."""
+    """The processes and settings that the agent's inventory lacks. Neither run nor recovery makes their changes, to
+    which the rules were not applied."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """The guests (by UUID) that cannot be read now, with the reason: the rules were not applied to their changes, which
-    fail alone."""
+    """The guests (by UUID) that cannot be read now, with the reason. Their changes, to which the rules were not
+    applied, fail alone."""
     require_permitted: Callable[[], None] = lambda: None
-    """Raises Refused or NovaConflict for a change that the agent's rules do not allow; called once the plan is known
-    not to be stale. By default the plan is this process's own."""
+    """Raises Refused or NovaConflict for a change against the agent's rules. Called once the plan is known not to be
+    stale. By default the plan is this process's own."""
 
 
 Admit = Callable[[Plan, Run], Admission]

@@ -91,8 +91,8 @@ def _rolled_back(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _under_way(entries: Sequence[Entry], host: Host) -> frozenset[int]:
-    """The ``seq`` of the changes for which libvirtd may still have a call of the dead process: of a guest the last
-    change that the host shows and the next one; of a group that failed, all, because its undo may be under way."""
+    """The ``seq`` of changes for which libvirtd may still have a call of the dead process: of a guest, the last change
+    that the host shows and the next one; of a failed group, all, because its undo may be under way."""
     failed = {group_of(entry.change.target) for entry in entries if entry.state in UNDO_BEGUN}
     alive = [entry for entry in entries if entry.state in ("intent", "done", "stuck")]
     in_order = [entry for entry in alive if group_of(entry.change.target) not in failed]

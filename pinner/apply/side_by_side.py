@@ -1,5 +1,5 @@
 """Works on several guests at once: calls of libvirt mostly wait, and not for other guests. Processes are changed one
-after the other: they may be relatives."""
+after the other, because they may be relatives."""
 
 import signal
 import threading
@@ -13,9 +13,9 @@ from pinner.model.kinds import INSIDE
 from pinner.model.run.journal import Entry
 
 HUNG_AT_ONCE = 32
-"""How many guests that do not answer are asked at once; each only waits."""
+"""Guests that do not answer, asked at once: each only waits."""
 _SECONDS = 0.2
-"""The main thread looks so often for a Ctrl-C that the kernel gave to another thread."""
+"""How often the main thread looks for a Ctrl-C that the kernel gave to another thread."""
 
 
 def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
@@ -28,7 +28,7 @@ def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
 
 
 def side_by_side(entries: Sequence[Entry], work: Callable[[Entry], None], at_once: int) -> None:
-    """After an error or Ctrl-C no more work is begun; the error is raised when the work under way has ended."""
+    """After an error or Ctrl-C no more work begins; the error is raised when the work under way has ended."""
     parts = parts_of(entries) if at_once > 1 else []
     if len(parts) < 2:
         for entry in entries:
@@ -65,11 +65,9 @@ def with_busy_last(
 
 @contextmanager
 def _held_interrupts(note: Callable[[BaseException], None]) -> Iterator[None]:
-    """Raises what the handler of SIGINT raises only at the end; ``note`` gets it at once, and must take no lock.
-
-    Python runs the handler in the main thread, between any two instructions: an exception from there could leave a lock
-    taken, or end the wait for the threads.
-    """
+    """Raises at the end what the handler of SIGINT raises; ``note`` gets it at once, and must take no lock. Python runs
+    the handler in the main thread between any two instructions: an exception there could leave a lock taken, or end the
+    wait for the threads."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield

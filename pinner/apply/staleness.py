@@ -20,7 +20,7 @@ def changes_to_make(
     no plan stale.
 
     Raises Blocked; NovaConflict if the plan uses CPUs that Nova owns now; StalePlan, with ``persist`` also if all
-    changes are made; Invalid with ``persist`` if a guest is transient or pinned by Nova.
+    changes are made; with ``persist`` Invalid if a guest is transient or pinned by Nova.
     """
     if plan.blocked:
         raise Blocked(plan.id, plan.blocked)
@@ -56,7 +56,7 @@ def changes_to_make(
 
 
 def _guests_own_last(changes: Iterable[PlannedChange]) -> list[PlannedChange]:
-    """A guest may not answer: it is asked only where nothing else is to be done."""
+    """A guest may not answer, and is asked only where nothing else is to be done."""
     return sorted(changes, key=lambda change: change.target.kind in INSIDE)
 
 
@@ -72,7 +72,7 @@ def _inspected(change: PlannedChange, host: Host) -> steps.Inspection:
 
 
 def _plugged_in(plan: Plan, host: Host) -> Iterator[str]:
-    """The vCPUs and iothreads plugged in since the plan was made, without vCPUs of guests that Nova pinned."""
+    """Since the plan was made; without vCPUs of guests that Nova pinned."""
     guests: dict[str, str] = {}
     planned: dict[str, set[Part]] = {}
     for target in (want.target for want in plan.wanted if want.target.kind in PINNED):

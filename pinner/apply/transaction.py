@@ -1,4 +1,4 @@
-"""Makes the changes of a run that is open in the journal, several guests at once, and notes each change there."""
+"""Makes the changes of a run that is open in the journal, several guests at once."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,11 +34,11 @@ class Transaction:
         unread: Mapping[str, str] = MappingProxyType({}),
         resumed: bool = False,
     ) -> None:
-        """``unread``: see Admission. ``resumed``: each change may be made or half made. Where a process or a setting
-        (ALONE) is ``gone``, its entry stays so: a new process with the same id must not be changed."""
+        """``unread``: see Admission. ``resumed``: each change may be made or half made. A process or setting (ALONE)
+        that is ``gone`` stays so: a new process with its id must not be changed."""
         self._unread = unread
         self._ended: set[Target] = set()
-        """The targets that ended when their definition may have been written."""
+        """Targets that ended when their definition may have been written."""
         self._run = run
         self._entries = entries
         self._host = host
@@ -50,13 +50,12 @@ class Transaction:
         self._at_once = host.guests_at_once if are_independent(entry.change for entry in entries) else 1
         self._groups = dict.fromkeys(group_of(entry.change.target) for entry in entries)
         self._in_place: dict[int, Entry] = {}
-        """By ``seq``: the changes that are or may be made, and are not undone."""
+        """By ``seq``: the changes that are or may be made."""
         self._forced: set[int] = set()
         """The ``seq`` of each change that failed just now and has touched the host."""
         self._errors: dict[int, str] = {}
         self._failures: dict[Group, tuple[Entry, str]] = {}
         self._begun: set[Group] = set()
-        """The guests that answered before their first change."""
         self._busy: set[Group] = set()
         self._resumed_failures: Collection[Group] = ()
         for entry in entries[:1]:
@@ -64,8 +63,8 @@ class Transaction:
 
     def make(self) -> Run:
         """A group whose change fails is undone. The run ends ``applied``; ``applied_partly`` if some groups are placed;
-        ``undone`` if none is, or ``failed`` if a change could not be undone. Any failure undoes all groups of an
-        ``all_or_nothing`` run. If the run changes the host itself, any failure but that of a setting does. Raises
+        ``undone`` if none is; ``failed`` if a change could not be undone. Any failure undoes all groups of an
+        ``all_or_nothing`` run; if the run changes the host itself, any failure but that of a setting does. Raises
         StoreUnavailable if the end cannot be written: all changes are undone then."""
         self._resume()
         try:
@@ -98,7 +97,7 @@ class Transaction:
         self._resumed_failures = frozenset(self._failures)
 
     def _lacks_answers(self) -> bool:
-        """An all-or-nothing run must not begin without every guest's answer. All missing ones are noted, so that the
+        """An all-or-nothing run must not begin without every guest's answer. All missing answers are noted, so that the
         next run leaves these guests out."""
         if self._is_independent or self._resumed:
             return False
@@ -108,7 +107,7 @@ class Transaction:
         return bool(self._failures)
 
     def _attempt(self, entry: Entry) -> None:
-        """Raises an error that concerns the whole run; any other one aborts the group."""
+        """Raises an error that concerns the whole run; any other aborts the group."""
         if group_of(entry.change.target) in self._failures:
             return
         step = steps.step(entry, self._host, self._journal, persist=self._run.persist, resumed=self._resumed)
@@ -129,7 +128,7 @@ class Transaction:
             self._abort(entry, later=isinstance(error, Busy))
 
     def _may_skip(self, entry: Entry) -> bool:
-        """Whether the run goes on without the entry, although its groups are not independent."""
+        """Whether the run goes on without the entry although its groups are not independent."""
         return not self._run.all_or_nothing and entry.change.target.kind in SETTINGS
 
     def _make(self, step: Step) -> Entry:
@@ -153,7 +152,7 @@ class Transaction:
 
     def _abort(self, failed: Entry, *, later: bool) -> None:
         """``later``: when all other groups are made. The journal has the failure before another group is changed, so
-        that a recovery undoes this group in any case."""
+        that a recovery undoes this group."""
         group, error = group_of(failed.change.target), self._errors[failed.seq]
         self._failures[group] = (failed, error)
         if later and self._in_groups({group}, tuple(self._in_place.values())):
@@ -181,7 +180,7 @@ class Transaction:
         return {group_of(placed[position].change.target): (placed[position], why) for position, why in blocked}
 
     def _undo_groups(self, groups: Collection[Group]) -> None:
-        """Latest change first. The notes come after: the journal has every prior mask already."""
+        """Latest change first. The notes come after: the journal has every prior mask."""
         # Copies: other guests may be changed at the same time.
         touched = sorted(self._in_groups(groups, tuple(self._in_place.values())), key=lambda entry: entry.seq)
         outcomes = self._undo_on_host(touched)

@@ -26,15 +26,14 @@ Groups = dict[str, list[cfg.Opt]]
 MESSAGING = frozenset(
     {"control_exchange", "executor_thread_pool_size", "rpc_ping_enabled", "rpc_response_timeout", "transport_url"}
 )
-"""oslo.messaging's options in [DEFAULT], which the library registers only where Nova's listener uses it."""
+"""oslo.messaging's options in [DEFAULT], which the library registers only for Nova's listener."""
 LIBRARIES = "oslo_"
 """The sections of libraries, which register their options later, begin with it."""
 NO_GROUP = "DEFAULT"
 
 
 def check_names(conf: cfg.ConfigOpts, groups: Groups) -> None:
-    """Raises Invalid for an unknown section or option in the files: a mistyped option would keep its default
-    unnoticed."""
+    """Raises Invalid for an unknown section or option: a mistyped option would keep its default unnoticed."""
     known = _known(conf, groups)
     for file, section, option, _ in _assignments(conf):
         if section.startswith(LIBRARIES):
@@ -75,7 +74,7 @@ def _wrong(conf: cfg.ConfigOpts, group: str, option: cfg.Opt, why: str) -> Inval
 
 
 def _expected(option: cfg.Opt) -> str:
-    """What the option accepts, in words; empty if its type says it."""
+    """Empty if the option's type says what it accepts."""
     match option.type:
         case types.Boolean():
             return "true or false"

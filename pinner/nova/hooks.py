@@ -1,6 +1,6 @@
 """Hooks for clouds older than Nova 22, as Nova's HookManager loads and calls them.
 
-An entry point of the group ``nova.hooks`` has the name of a place in Nova's code. Nova makes one object of its class
+An entry point of the group ``nova.hooks`` has the name of a place in Nova's code. Nova makes one object of its class,
 and calls its ``pre`` and ``post``; ``post`` gets the result and then the arguments. nova-compute calls
 ``build_instance`` after it started the guest or failed to. An error here must not affect nova-compute.
 
@@ -16,7 +16,7 @@ LOG = logging.getLogger(__name__)
 
 
 class BuildInstance:
-    """The hook around ComputeManager._do_build_and_run_instance."""
+    """Around ComputeManager._do_build_and_run_instance."""
 
     def post(self, _result: object, *args: object, **kwargs: object) -> None:
         """Report the new guest, in a thread. ``args``: the manager, the request's context, the instance."""

@@ -34,8 +34,8 @@ LOG = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """oslo.messaging calls it with each notification of priority info. It raises no error for a message: every message
-    is acknowledged, and invalid ones are quarantined."""
+    """oslo.messaging calls it with each notification of priority info. It raises nothing: every message is
+    acknowledged, and invalid ones are quarantined."""
 
     def __init__(self, queue: DeliveryQueue, quarantine: Quarantine) -> None:
         self._queue = queue

@@ -5,8 +5,8 @@ Nova loads it by its path:
     [filter_scheduler]
     weight_classes = nova.scheduler.weights.all_weighers,pinner.nova.weigher.PinnerWeigher
 
-A host where the guest fits weighs 1, every other one 0. A host whose pinner does not answer weighs 0. Where Nova itself
-gives the guest CPUs of its own, or pinner leaves the guest alone, every host weighs 0.
+A host where the guest fits weighs 1, every other one 0, also one whose pinner does not answer. Where Nova itself gives
+the guest CPUs of its own, or pinner leaves the guest alone, every host weighs 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pinner.nova.delivery import host_rooms
 LOG = logging.getLogger(__name__)
 
 MULTIPLIER = "pinner_weight_multiplier"
-"""The metadata of an aggregate that overrides the multiplier of weigher.conf for its hosts."""
+"""An aggregate's metadata, which overrides weigher.conf for its hosts."""
 _PCPUS = re.compile(r"resources([1-9][0-9]*)?:PCPU")
 _DEDICATING = ("dedicated", "mixed")
 _DIGITS = 6
@@ -64,7 +64,6 @@ class PinnerWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
             return none
 
     def _weigh_object(self, obj: Any, weight_properties: Any) -> float:
-        """Nova's interface wants it; weigh_objects does the work."""
         raise NotImplementedError
 
     def _fits(self, state: Any, rooms: dict[str, host_rooms.Room], need: host_rooms.Need) -> bool:
@@ -100,7 +99,7 @@ def _image_policy(spec: Any) -> str | None:
 
 
 def _cells(spec: Any, specs: dict[str, str], vcpus: int) -> tuple[int, ...]:
-    """The vCPUs of each NUMA node of the guest, as Nova computed them or else as hw:numa_nodes divides them."""
+    """The vCPUs of each NUMA node of the guest, as Nova computed them or as hw:numa_nodes divides them."""
     topology = spec.numa_topology if "numa_topology" in spec else None
     if topology is not None:
         return tuple(len(cell.cpuset | cell.pcpuset) for cell in topology.cells)

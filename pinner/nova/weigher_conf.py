@@ -1,5 +1,5 @@
-"""The settings of the weigher for Nova's scheduler: /etc/pinner/weigher.conf. This runs inside nova-scheduler, so it
-needs only the standard library and Python 3.8."""
+"""The settings of the weigher, /etc/pinner/weigher.conf. This runs inside nova-scheduler, so it needs only the standard
+library and Python 3.8."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Settings:
     token_file: str = ""
     """The file with the server's token; it contains {host} where ``server`` does. Empty: no token."""
     ca_file: str = ""
-    """The certificates of the servers' authorities; empty: those of the system."""
+    """The file of the servers' authorities; empty: those of the system."""
     multiplier: float = 1.0
     """The weight of a host where the flavor fits."""
     timeout: float = 0.5
-    """How long one scheduling waits at most."""
+    """The longest wait of one scheduling."""
     refresh: float = 5.0
-    """The age at which an answer is asked for again, while it still counts."""
+    """The age at which an answer, which still counts, is asked for again."""
     max_age: float = 60.0
     """The age up to which an answer counts."""
     retry: float = 30.0

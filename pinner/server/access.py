@@ -1,5 +1,3 @@
-"""The access control of `pinner serve`, made from its configuration."""
-
 import time
 
 from oslo_config import cfg

@@ -1,5 +1,3 @@
-"""The agent's process of `pinner serve`."""
-
 import os
 import pwd
 from contextlib import ExitStack

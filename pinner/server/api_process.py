@@ -1,5 +1,3 @@
-"""The API's process of `pinner serve`."""
-
 import logging
 import os
 import pwd
@@ -98,8 +96,8 @@ def start(
 
 
 def serve_alone(config: cfg.ConfigOpts, address: ApiAddress) -> None:
-    """For an agent that another process serves; until it runs, requests that need it are answered host_unreachable.
-    Raises Invalid for root and nobody."""
+    """For an agent in another process; until it runs, requests that need it are answered host_unreachable. Raises
+    Invalid for root and nobody."""
     user = os.geteuid()
     account = privileges.numbered(user, os.getegid())
     if wrong := privileges.unsuitable(user, account.pw_name):

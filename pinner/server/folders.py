@@ -12,7 +12,6 @@ from pinner.owners import require_own
 
 OPTION = "[agent] state_dir"
 PID_FILE = "serve.pid"
-"""Has the id of the process that has locked the folder."""
 _NO_LINK = "a folder, not a link to another place"
 _RETRY_SECONDS = 0.05
 
@@ -29,8 +28,8 @@ def lock(state: Path) -> int:
 
 
 def lock_api(state: Path, *, wait_seconds: float = 0.0) -> int | None:
-    """Like ``lock`` for the API's part; None before the first start of the agent, which makes it. ``wait_seconds``: the
-    lock of an API whose agent was killed ends a moment later."""
+    """Like ``lock`` for the API's part; None before the agent's first start, which makes it. ``wait_seconds``: the lock
+    of an API whose agent was killed ends a moment later."""
     try:
         return _locked(state / "api", wait_seconds)
     except FileNotFoundError:
@@ -67,7 +66,7 @@ def _lock_now(descriptor: int) -> bool:
 
 
 def _write_pid(folder: int) -> None:
-    """Only for the message of a second server: the lock says whether a server runs."""
+    """The lock, not this file, says whether a server runs."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(os.open(PID_FILE, flags, 0o644, dir_fd=folder), "w") as file:
         file.write(f"{os.getpid()}\n")

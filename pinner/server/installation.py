@@ -1,8 +1,8 @@
-"""Keeps pinner's installation readable for the API's process after it has given up root.
+"""Keeps pinner's installation readable for the API's process without root.
 
 Python imports modules late, also from below a closed folder such as root's home. So the process gets mounts in which an
-empty folder hides the closed one and contains the installation alone. Where mounts are not allowed, Python searches
-open descriptors, which also lead to what everybody may read beside the folder.
+empty folder hides the closed one and contains only the installation. Where mounts are not allowed, Python searches open
+descriptors, which also lead to what everybody may read beside the folder.
 """
 
 import ctypes

@@ -1,5 +1,3 @@
-"""Opens the service for one command: of a server, or of this process alone."""
-
 import logging
 import os
 import pwd
@@ -23,7 +21,7 @@ from pinner.service.remote.rest_client import UNIX
 
 LOG = logging.getLogger(__name__)
 Note = Callable[[str], None]
-"""Gets a sentence for the person at the terminal."""
+"""Shows a sentence to the person at the terminal."""
 
 
 @contextmanager
@@ -64,8 +62,8 @@ def _server(config: cfg.ConfigOpts, note: Note) -> Path | None:
 def _private_service(
     config: cfg.ConfigOpts, url: str, owner: pwd.struct_passwd, actor: str, undo: ExitStack
 ) -> RemoteService:
-    """The agent in this process, the API in a child that has given up root. Only ``owner`` may connect to the agent,
-    and only root to the API. Raises the error with which the API did not start."""
+    """The agent in this process, the API in a child without root. Only ``owner`` may connect to the agent, and only
+    root to the API. Raises the error with which the API did not start."""
     folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-", dir="/run")))
     folder.chmod(0o711)
     path = folder / "agent.sock"

@@ -65,7 +65,7 @@ FIELD = "[database] connection"
 
 
 def other_owner(url: str) -> pwd.struct_passwd | None:
-    """Who must open the database in place of root; None: this process. Raises Invalid where several users can write its
+    """Who must open the database in root's place; None: this process. Raises Invalid where several users can write its
     folder, or its owner has no account and no group."""
     file = sqlite_file(url)
     if file is None or os.geteuid() != 0:
@@ -80,7 +80,7 @@ def other_owner(url: str) -> pwd.struct_passwd | None:
 
 
 def require_closed(url: str, user: int) -> None:
-    """Raises Invalid for an SQLite file, or its folder, that everybody can write: they could replace the audit trail.
+    """Raises Invalid for an SQLite file, or its folder, that everybody can write, and so replace the audit trail.
     ``user``: who opens it."""
     if file := sqlite_file(url):
         for folder in (file.parent, file.resolve().parent):

@@ -1,5 +1,5 @@
-"""The listening sockets of pinner, and who may connect: the modes of a Unix socket and of its folder, which only its
-owner can write, decide (unix(7))."""
+"""The listening sockets of pinner. The modes of a Unix socket, and of its folder, which only its owner can write,
+decide who may connect (unix(7))."""
 
 import grp
 import os
@@ -35,7 +35,7 @@ class ApiAddress:
     bind: str
     port: int
     tls: ssl.SSLContext | None = None
-    """The certificates of ``bind``; None: plain HTTP."""
+    """For ``bind``; None: plain HTTP."""
 
 
 def listen(address: ApiAddress, undo: ExitStack, *, wait_seconds: float = 0.0) -> list[socket.socket]:
@@ -125,7 +125,7 @@ def answers(path: Path) -> bool:
 
 
 def inherited() -> list[socket.socket]:
-    """By sd_listen_fds(3), whose variables are removed. Raises Invalid for a descriptor that is no listening stream
+    """By sd_listen_fds(3), whose variables are removed. Raises Invalid for a descriptor of no listening stream
     socket."""
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "0")
     os.environ.pop("LISTEN_FDNAMES", None)
@@ -152,7 +152,7 @@ def group_id(name: str) -> int:
 
 
 def number(field: str, text: str, expected: str) -> int:
-    """Raises Invalid for a text that is no id. 2^32 - 1 is none: to the kernel it means that the id is not changed."""
+    """Raises Invalid for a text that is no id. 2^32 - 1 is none: to the kernel it means an unchanged id."""
     if text.isascii() and text.isdecimal() and len(text) <= _ID_DIGITS and int(text) < _NO_ID:
         return int(text)
     raise Invalid(field, text, expected)

@@ -1,5 +1,5 @@
 """Waits for the end of a server, and checks its threads meanwhile. A thread that ends by an exception ends the process
-with status 1, and systemd starts a new one. So does one that had no memory to begin: Thread.start waits for it for
+with status 1, and systemd starts a new one; so does one that had no memory to begin, for which Thread.start waits for
 ever. While a thread hangs, the watchdog is told nothing (sd_notify(3)), so systemd ends the process."""
 
 import logging
@@ -22,9 +22,9 @@ LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
 NEVER_BEGUN = "Exception ignored in thread started by"
-"""How Python begins its words about such a thread. Since 3.13 they name the function, too, and no object is given."""
+"""How Python begins its words about such a thread. Since 3.13 they name the function, and no object is given."""
 END_SECONDS = 60
-"""How long the others have after the death of a thread, before the kernel ends the process (SIGALRM)."""
+"""How long the others have after a thread's death, before the kernel ends the process (SIGALRM)."""
 READY = "READY=1"
 WATCHDOG = "WATCHDOG=1"
 STOPPING = "STOPPING=1"
@@ -47,7 +47,7 @@ class Supervisor:
 
     def wait(self, heartbeats: Iterable[Heartbeat] = (), *ends: int, ready: bool = True) -> list[int]:
         """Wait for SIGINT or SIGTERM, or until descriptors of ``ends`` can be read; returns those. Raises PinnerError
-        where a thread has died, or where systemd cannot be told that the service is ``ready``: it would end the service
+        where a thread has died, or systemd cannot be told that the service is ``ready``: it would end the service
         later, without a reason."""
         try:
             if ready:
@@ -71,7 +71,6 @@ class Supervisor:
             self._check(heartbeats)
 
     def fail(self, why: str) -> None:
-        """End the process with status 1."""
         self._died = self._died or why
         os.eventfd_write(self._wake, 1)
 

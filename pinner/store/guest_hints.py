@@ -45,7 +45,7 @@ class GuestHints:
         record: Callable[[str], AuditEvent],
     ) -> str:
         """Replace the hint by what ``after`` makes of it (None: delete it), and append the audit event that ``record``
-        makes of the text beside it; returns that text."""
+        makes of the text beside it; returns the text."""
         table = tables.guest_hints
         this = and_(table.c.guest == guest, table.c.host == host)
 

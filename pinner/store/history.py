@@ -1,7 +1,8 @@
-"""The history of measures on the agent's disk: one file of fixed size a subject (RRDtool, rrdtool.org).
+"""The history of measures on the agent's disk: one RRDtool file of fixed size a subject, in which the newest values
+replace the oldest.
 
-The newest values replace the oldest. A file grows only once, by the series of pings, so a full disk prevents only new
-files and these series. A guest that starts again goes on with its file.
+A file grows only once, by the series of pings, so a full disk prevents only new files and these series. A guest that
+starts again goes on with its file.
 """
 
 import errno
@@ -32,16 +33,16 @@ _SUBJECT = re.compile(r"host|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FINEST = min(ROWS)
 _KEPT_SECONDS = max(step * rows for step, rows in ROWS.items())
 _OPTIONAL = (PING, PING_LOSS)
-"""The series that a file has from their first value on: most guests are not pinged."""
+"""A file has them from their first value on: most guests are not pinged."""
 ENDED_FILES = 100
 """Files of ended guests, 36 MiB. Test systems start hundreds of guests a day; a run's outcome reads the files within
 minutes."""
 _SMALL_STEP_SECONDS = 60
-"""If the clock was set back by less, nothing is kept until it has caught up: the values of a month are worth more."""
+"""If the clock was set back by less, nothing is kept until it has caught up: a month's values are worth more."""
 _EARLIEST = datetime(1980, 1, 1, tzinfo=UTC)
-"""RRDtool takes an earlier time for a distance from now, or refuses it."""
+"""RRDtool refuses an earlier time, or takes it for a distance from now."""
 _KNOWN = 0.5
-"""The share of a coarse step that must be known for its mean."""
+"""The share of a coarse step that must be known."""
 
 
 class HistoryFiles:
@@ -55,7 +56,7 @@ class HistoryFiles:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, measured: Iterable[Measured], at: datetime) -> None:
-        """The interval ended at ``at``. What cannot be written is logged, and lost."""
+        """The interval ended at ``at``. What cannot be written is logged and lost."""
         second = int(at.timestamp())
         for count in measured:
             try:
@@ -88,15 +89,15 @@ class HistoryFiles:
         return History(subject, name, datetime.fromtimestamp(start + found_step, UTC), found_step, values)
 
     def subjects(self, since: datetime = _EARLIEST) -> tuple[str, ...]:
-        """Those with a value of this time or later, HOST first. Ended guests have files, too."""
+        """Those with a value of this time or later, also ended guests; HOST first."""
         first = since.timestamp()
         names = sorted(file.stem for file in self._folder.glob("*.rrd") if _modified(file) >= first)
         return tuple(sorted(names, key=lambda name: name != "host"))
 
     def purge(self, at: datetime, running: Set[str]) -> None:
         """Delete the files older than the history, and of those outside ``running`` all but the newest ENDED_FILES,
-        also files put aside, and parts that a killed process left. Without a guest in ``running`` only the age counts:
-        libvirt may not have answered for long."""
+        also files put aside, and parts that a killed process left. Without a guest in ``running``, for which libvirt
+        may not have answered, only the age counts."""
         self._checked.clear()
         now, own = at.timestamp(), {HOST, *running}
         changed = {file: _modified(file) for file in self._folder.glob("*.rrd*")}
@@ -136,7 +137,7 @@ class HistoryFiles:
         rrdtool.update(str(file), "--template", ":".join(names), ":".join([str(second), *values]))
 
     def _added(self, file: Path, names: list[str]) -> list[str]:
-        """The series of ``names`` that the file has now. RRDtool writes a larger copy for a new one, and does not say
+        """Those of ``names`` that the file has now. RRDtool writes a larger copy for a new series, and does not say
         that the disk is full."""
         if lacking := _lacking(rrdtool.info(str(file)), names):
             rrdtool.tune(str(file), *map(_source, lacking))
@@ -158,7 +159,7 @@ def _number(rates: Mapping[str, float | None], name: str) -> str:
 
 
 def _is_damaged(file: Path, error: BaseException) -> bool:
-    """A moment without a descriptor or memory is no reason to begin a new file."""
+    """A moment without a descriptor or memory is no reason for a new file."""
     if not file.exists():
         return False
     while error.__cause__:
@@ -171,8 +172,8 @@ def _is_damaged(file: Path, error: BaseException) -> bool:
 
 
 def _newest(file: Path, second: int) -> int | None:
-    """The second of the newest value; None without a file, or where its clock was far ahead: it is put aside, because
-    it takes no values soon."""
+    """The second of the newest value; None without a file, or where its clock was far ahead: such a file would take no
+    values for long, and is put aside."""
     if not file.exists():
         return None
     newest = int(rrdtool.last(str(file)))
@@ -201,7 +202,7 @@ def _put_aside(file: Path, why: str) -> None:
 
 
 def _modified(file: Path) -> float:
-    """0 for a file that was deleted just now."""
+    """0 for a file deleted just now."""
     try:
         return file.stat().st_mtime
     except OSError:

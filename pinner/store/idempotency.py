@@ -1,4 +1,4 @@
-"""Answers by idempotency key: a request that a client repeats gets the answer of the first one."""
+"""Answers by idempotency key: a repeated request gets the answer of the first one."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,8 +11,7 @@ from pinner.store.database import tables
 from pinner.store.database.write import write
 
 ABANDONED = timedelta(minutes=15)
-"""The age at which a request without an answer counts as abandoned, because its server died. Samples take at most 5
-minutes."""
+"""The age at which a request without an answer counts as abandoned by a dead server. Samples take at most 5 minutes."""
 
 KEPT = timedelta(days=1)
 
@@ -20,7 +19,7 @@ KEPT = timedelta(days=1)
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
     fingerprint: str
-    """The hash of the request: a key with another request is refused."""
+    """A key with another hash is refused."""
     status: int
     """The HTTP status; 0 while there is no answer."""
     location: str
@@ -30,7 +29,6 @@ class StoredAnswer:
 @dataclass(frozen=True, slots=True)
 class Reservation:
     actor: str
-    """A key belongs to this actor alone."""
     key: str
     fingerprint: str
     at: datetime
@@ -41,7 +39,7 @@ class IdempotencyKeys:
         self._engine = engine
 
     def begin(self, request: Reservation) -> StoredAnswer | None:
-        """None where the request is the first one with this key. Raises StoreUnavailable."""
+        """None where the request is the actor's first one with this key. Raises StoreUnavailable."""
         table = tables.idempotency_keys
         actor, key, fingerprint, now = request.actor, request.key, request.fingerprint, request.at
         row = {

@@ -1,5 +1,3 @@
-"""Plans, their summaries, and the snapshots from which they were made."""
-
 import hashlib
 import zlib
 from collections.abc import Iterable
@@ -26,7 +24,7 @@ T = TypeVar("T")
 _SUMMARY = [tables.plans.c[name] for name in PlanSummary.__dataclass_fields__]
 
 KEPT_SNAPSHOTS = 4
-"""In memory: several plans are often made from one. A large host's has a few MB."""
+"""In memory, a few MB for a large host: several plans are often made from one."""
 LEVEL = 6
 """zlib's default: level 9 saves 2 % more and takes twice the time."""
 
@@ -44,8 +42,8 @@ class Plans:
         *,
         record_again: bool = False,
     ) -> bool:
-        """Whether it is new; a stored plan is never changed. ``snapshot`` is None where it is stored already. The audit
-        events are appended if the plan is new, with ``record_again`` in any case. All of it is one transaction."""
+        """Whether it is new; a stored plan is never changed. ``snapshot``: None where it is stored. The audit events
+        are appended if the plan is new, with ``record_again`` in any case. All in one transaction."""
         events = tuple(events)
 
         def store(connection: Connection) -> bool:
@@ -102,7 +100,7 @@ class Snapshots:
         self._kept: BoundedCache[str, Snapshot] = BoundedCache(KEPT_SNAPSHOTS)
 
     def add(self, snapshot: Snapshot, events: Iterable[AuditEvent] = ()) -> str:
-        """Returns the id, the hash of the content. The same snapshot is stored once."""
+        """Returns the id, the hash of the content, under which a snapshot is stored once."""
         events = tuple(events)
 
         def store(connection: Connection) -> str:
@@ -142,6 +140,6 @@ def pack(body: bytes) -> bytes:
 
 
 def unpack(kind: type[T], packed: bytes) -> T:
-    """Raises zlib.error or ValueError where it is damaged, which ``reading`` translates."""
+    """Raises zlib.error or ValueError where it is damaged; ``reading`` translates these."""
     value: T = codec.adapter(kind).validate_json(zlib.decompress(packed))
     return value

@@ -1,4 +1,4 @@
-"""Deletes old rows in bounded batches, so that writers never wait for long."""
+"""Deletes old rows in batches, so that writers never wait for long."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -64,8 +64,8 @@ class Retention:
         dry_run: bool = False,
     ) -> int:
         """The ended runs that began before a moment, with their entries. Kept are the run of a recorded placement, a
-        run with changes in place, unless ``is_kept`` says of its id that it cannot be rolled back any more, and the
-        runs that the others need."""
+        run with changes in place whose id ``is_kept`` accepts because it can still be rolled back, and the runs that
+        the others need."""
         due = list(self._due(before, is_kept))
         # A thread that inherits a mask during the search is in the journal before it gets another mask.
         kept = frozenset(needed(due)) if due else frozenset()
@@ -80,7 +80,7 @@ class Retention:
         return self._purge(probes, old, dry_run=dry_run)
 
     def purge_plans(self, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
-        """Plans that no run and no placement names, then snapshots that no plan names; both numbers."""
+        """Plans that no run or placement names, then snapshots that no plan names; both numbers."""
         plans, snapshots = tables.plans, tables.snapshots
         with reading(self._engine) as connection:
             placed = _placed_plans(connection)
@@ -100,7 +100,7 @@ class Retention:
         return self._purge(table, ended, dry_run=dry_run)
 
     def purge_heads(self, before: datetime, *, dry_run: bool = False) -> int:
-        """Kept are the last head of each host, and a head that the audit trail names; a later head covers the same
+        """Kept are the last head of each host, and heads that the audit trail names; a later head covers the same
         records."""
         table, audit = tables.agent_heads, tables.audit.c
         old = select(table.c.host, table.c.seq, table.c.hash).where(_is_before(table.c.at, before))
@@ -133,8 +133,8 @@ class Retention:
         return hints.forget(host, [guest for guest in hints.old(host, before) if not is_kept(guest)], before)
 
     def old_records(self, before: datetime, now: datetime) -> OldRecords | None:
-        """Those before the first record from the moment to now: a time after now is of a clock that was ahead.
-        Completes a purge that was killed."""
+        """Those before the first record from the moment to now: a later time is of a clock that was ahead. Completes a
+        purge that was killed."""
         self._delete_all_purged()
         audit = tables.audit.c
         with reading(self._engine) as connection:
@@ -150,7 +150,7 @@ class Retention:
 
     def purge_records(self, old: OldRecords, event: AuditEvent) -> bool:
         """Append the record of the export, and delete the old records in batches. False, and nothing is done, where
-        another server has deleted records since ``old`` was read: the export may lack them."""
+        another server has deleted records since ``old`` was read, which the export may lack."""
         moved = write(self._engine, partial(_move_start, old=old, event=event))
         self._delete_all_purged()
         return moved

@@ -1,5 +1,3 @@
-"""The API's tokens. Each is made and revoked together with its audit record."""
-
 import secrets
 from datetime import datetime
 from typing import Any
@@ -31,8 +29,8 @@ class Tokens:
     def create(
         self, name: str, role: Role, host: str, expires_at: datetime | None, at: datetime, caller: Caller
     ) -> tuple[Token, str]:
-        """The row, and the token's text, which cannot be read again. ``host`` is the only host that the token may act
-        on; empty: every host. Raises Invalid for a wrong name or host."""
+        """Returns the row, and the token's text, which cannot be read again. ``host``: the only one that the token may
+        act on; empty: every host. Raises Invalid for a wrong name or host."""
         secret = secrets.token_hex(SECRET_BYTES)
         token = Token(
             id=secrets.token_hex(ID_BYTES),

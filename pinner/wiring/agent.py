@@ -1,5 +1,3 @@
-"""The agent of this machine, and the client of an agent in another process."""
-
 import logging
 from collections.abc import Callable, Collection, Container, Iterable
 from contextlib import ExitStack
@@ -58,10 +56,8 @@ class TakeSnapshot(Protocol):
 
 
 def agent_client(config: cfg.ConfigOpts, path: Path | None = None) -> AgentClient:
-    """By default at the configured socket.
-
-    A scan makes up to two calls of libvirt about the whole host, each six times [libvirt] call_timeout.
-    """
+    """By default at the configured socket. A scan makes up to two calls of libvirt about the whole host, each six times
+    [libvirt] call_timeout."""
     patience = AGENT_SECONDS + 12 * config.libvirt.call_timeout
     return AgentClient(host_name(config), path or agent_socket(config), patience=patience)
 
@@ -69,11 +65,8 @@ def agent_client(config: cfg.ConfigOpts, path: Path | None = None) -> AgentClien
 def local_agent(
     config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, threads: list[Heartbeat] | None = None
 ) -> LocalAgent:
-    """After it has recovered a run that a dead process left open.
-
-    ``own`` are pinner's process ids. With ``threads`` the agent collects host events; the list gets their heartbeats.
-    ``undo`` closes everything.
-    """
+    """After it has recovered a run that a dead process left open. ``own``: pinner's process ids. With ``threads`` the
+    agent collects host events; the list gets their heartbeats. ``undo`` closes everything."""
     libvirt = Libvirt(config.libvirt.uri, config.libvirt.call_timeout)
     journal = _journal(config, undo)
     placed, own_pins, event_queue = LastMasks(journal), OwnPins(), HostEventQueue(now)

@@ -29,7 +29,7 @@ CAPTURE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SavedMachine:
-    """The numbers of files and guests, and why guests are missing (empty: all are saved)."""
+    """The numbers of files and guests, and why guests are missing (empty: none is)."""
 
     files: int
     guests: int

@@ -1,5 +1,3 @@
-"""The service of one process, and the policy controller beside it."""
-
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack

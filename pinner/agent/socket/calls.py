@@ -1,4 +1,5 @@
-"""The calls that an agent's server answers; calls and arguments are named as Agent's methods and their parameters."""
+"""The calls that an agent's server answers; calls and arguments have the names of Agent's methods and their
+parameters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -27,7 +27,6 @@ PATIENCE_SECONDS = 150.0
 whole host at the default [libvirt] call_timeout, and half a minute."""
 
 _LASTING = ("sample_seconds", "timeout", "seconds")
-"""The arguments that say how long a call takes by its nature."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,7 +40,7 @@ class _Refusal:
 
 
 def _call(method: Callable[Concatenate[Agent, P], T]) -> Callable[Concatenate["AgentClient", P], T]:
-    """The method of AgentClient that sends the call with the arguments of the method of Agent, and reads its answer."""
+    """The method of AgentClient that sends the call with the arguments of Agent's method, and reads its answer."""
     signature = inspect.signature(method)
     kind: type[T] = signature.return_annotation
 
@@ -56,8 +55,8 @@ def _call(method: Callable[Concatenate[Agent, P], T]) -> Callable[Concatenate["A
 
 
 class AgentClient:
-    """Satisfies Agent; every call opens a connection, so that a long call does not delay others. Raises HostUnreachable
-    where a call was not made, Unanswered where it may have been."""
+    """Satisfies Agent; each call has a connection, so that a long call delays no other. Raises HostUnreachable where a
+    call was not made, Unanswered where it may have been."""
 
     def __init__(
         self, host: str, path: Path, *, patience: float = PATIENCE_SECONDS, silence: float = SILENCE_SECONDS
@@ -89,7 +88,6 @@ class AgentClient:
     audit_records = _call(Agent.audit_records)
 
     def _ask(self, call: dict[str, Any], kind: type[T]) -> T:
-        """The answer, of this kind. Raises the agent's error."""
         progress: Progress | None = call.pop("progress", None)
         seconds: float = math.inf if progress is not None else sum(call.get(name, 0.0) for name in _LASTING)
         deadline = time.monotonic() + seconds + self._patience
@@ -188,18 +186,15 @@ MAX_UNHEARD = 8
 
 
 class Silent(Exception):
-    """The agent has given no sign of life for ``seconds``."""
-
     def __init__(self, seconds: float) -> None:
         super().__init__(f"no sign of life for {seconds:.1f} s")
         self.seconds = seconds
 
 
 class SignsOfLife:
-    """Knows whether an agent is silent. While it is, one caller at a time asks it, and the others fail at once."""
+    """Knows whether an agent is silent. While it is, one caller at a time asks it; the others fail at once."""
 
     def __init__(self, silence: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``silence``: seconds without a sign after which the agent is silent."""
         self._silence = silence
         self._clock = clock
         self._changed = threading.Condition()
@@ -210,11 +205,9 @@ class SignsOfLife:
 
     @contextmanager
     def call(self) -> Iterator[Callable[[], None]]:
-        """A call to the agent; gives the function to call at each sign of life.
-
-        Raises Silent without a call, where another caller finds out already. A TimeoutError in the block says that no
-        sign came in time; it becomes Silent.
-        """
+        """A call to the agent; gives the function to call at each sign of life. Raises Silent without a call where
+        another caller finds out already. A TimeoutError in the block says that no sign came in time; it becomes
+        Silent."""
         token = object()
         self._begin(token)
         try:

@@ -71,7 +71,7 @@ def waits_for(is_left: Callable[[], bool]) -> Iterator[None]:
 
 
 def require_caller() -> None:
-    """Raises CallerLeft. For work in many parts."""
+    """For work in many parts. Raises CallerLeft."""
     if _is_left.get()():
         raise CallerLeft
 

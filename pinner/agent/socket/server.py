@@ -27,7 +27,7 @@ MAX_CALLS = 64
 """Connections at once, each with a thread started beforehand (about 32 KiB when idle)."""
 
 OWN_CALLS = 8
-"""The places of MAX_CALLS that only root gets: the API's user can open connections and send nothing."""
+"""Places of MAX_CALLS for root alone: the API's user can open connections and send nothing."""
 
 MAX_SAME_CALLS = {
     "snapshot": 32,
@@ -45,10 +45,10 @@ MAX_LARGE_CALLS = 2
 """Calls of more than LARGE_BYTES at once; see wire.MAX_VALUES."""
 
 REQUEST_SECONDS = 10.0
-"""A caller has so long to send a call."""
+"""The time in which a caller must send a call."""
 
 ANSWER_SECONDS = 30.0
-"""A caller has so long to read an answer."""
+"""The time in which a caller must read an answer."""
 
 PROGRESS_SECONDS = 2.0
 """How long a run waits for a caller that does not read its progress; ANSWER_SECONDS in all."""
@@ -65,8 +65,6 @@ _HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 
 class AgentServer:
-    """Answers each connection in a thread of its own."""
-
     def __init__(self, agent: Agent, path: Path, user: int, *, request_seconds: float = REQUEST_SECONDS) -> None:
         """Only root, this process's user and ``user`` are answered."""
         self._agent = agent
@@ -101,7 +99,6 @@ class AgentServer:
         self._pulsing.start()
 
     def close(self) -> None:
-        """Waits until running calls end, at most END_SECONDS."""
         self._closing = True
         for heartbeat in self.heartbeats:
             heartbeat.end()
@@ -255,7 +252,7 @@ def _hung_up(peer: socket.socket, events: int = _HUNG_UP) -> bool:
 
 
 def _progress_to(line: wire.Line) -> Progress:
-    """A caller that disconnects, or does not read, does not stop a run. A slow one gets a part of the progress, and
+    """A caller that disconnects or does not read does not stop a run. A slow one gets a part of the progress, and
     always the answer."""
     has_left = threading.Event()
     waited = 0.0

@@ -5,8 +5,8 @@
     <- {"progress": Entry, "total": N}     any number of times
     <- {"result": VALUE} or {"error": {"code", "message", "details"}}
 
-Each message is its length in four bytes, the highest first, and JSON text. Nothing is ever unpickled, because the agent
-runs as root and its caller does not.
+Each message is its length in four bytes, the highest first, and JSON text. Nothing is unpickled: the agent runs as
+root, and its caller does not.
 """
 
 import json
@@ -25,7 +25,6 @@ from pinner import codec
 from pinner.model.errors import Invalid
 
 PULSE_SECONDS = 2.0
-"""Between two signs of life of a connection."""
 
 MAX_REQUEST = 32 * 1024 * 1024
 """Bytes of a call. The plan of a host with 10,000 threads takes about 5 MiB."""
@@ -34,8 +33,8 @@ MAX_ANSWER = 256 * 1024 * 1024
 """Bytes of an answer. The snapshot of a host with 10,000 threads takes about 3 MiB."""
 
 MAX_VALUES = 2_000_000
-"""Values in a call: a text of 32 MiB can have so many that they take thirty times its length in memory. The largest
-plan has 1.4 million."""
+"""Values in a call: in a text of 32 MiB, more can take thirty times its length in memory. The largest plan has 1.4
+million."""
 
 _LENGTH = struct.Struct("!I")
 _PIECE = 1 << 18
@@ -86,7 +85,7 @@ def receive(
     admit: Callable[[int], object] = lambda _: None,
     values: int | None = None,
 ) -> dict[str, Any]:
-    """``admit`` gets the length before the message is read, and may raise; ``values`` as for ``parse``. Raises EOFError
+    """``admit`` gets the length before the message is read, and may raise; ``values``: see ``parse``. Raises EOFError
     where the peer has disconnected, Overdue, and Invalid for a message of more than ``limit`` bytes, or that is no JSON
     object."""
     deadline = None if seconds is None else time.monotonic() + seconds
@@ -128,8 +127,8 @@ def _read(peer: socket.socket, length: int, deadline: float | None) -> bytes:
 
 
 class Line:
-    """The agent's end of a connection. It sends whole messages only, from any thread: the rest of one that the caller
-    has not read goes first."""
+    """The agent's end of a connection. Any thread may send whole messages; the rest of one that the caller has not read
+    goes first."""
 
     def __init__(self, peer: socket.socket) -> None:
         self._peer = peer

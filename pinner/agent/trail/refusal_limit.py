@@ -1,4 +1,4 @@
-"""Limits the records of refused runs and of calls that do nothing: nobody fills the disk with them."""
+"""Limits the records of refused runs and of calls that do nothing, so that nobody fills the disk with them."""
 
 import threading
 import time
@@ -8,12 +8,12 @@ from pinner.agent.socket.peers import calling_user
 from pinner.model.errors import Busy
 
 MAX_REFUSALS = 60
-"""Refusals in a window that get a record of their own."""
+"""Refusals in a window that get a record each."""
 WINDOW_SECONDS = 60.0
-"""A window starts with a refusal."""
+"""A window starts with an event."""
 
 MAX_IDLE = 60
-"""Calls in a window that are accepted, recorded, and did nothing."""
+"""Calls in a window that did nothing, and are accepted and recorded."""
 
 
 class _Window:
@@ -23,7 +23,6 @@ class _Window:
         self._count = 0
 
     def add(self) -> int:
-        """The number of events in the window, with this one."""
         if (now := self._clock()) >= self._ends:
             self._ends, self._count = now + WINDOW_SECONDS, 0
         self._count += 1
@@ -58,7 +57,7 @@ class RefusalLimit:
 
 
 class CallLimit:
-    """A window for each user, so that nobody uses up those of root. Several threads may use it."""
+    """A window for each user, so that nobody uses up root's. Several threads may use it."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, most: int = MAX_IDLE, what: str = "did nothing"
@@ -69,7 +68,7 @@ class CallLimit:
         self._what = what
         self._guard = threading.Lock()
         self._windows: dict[tuple[int, str], _Window] = {}
-        """By the caller's user id, and the subject."""
+        """The key has the caller's user id."""
 
     def add(self, subject: str = "") -> None:
         """The calls of each ``subject`` are counted apart."""

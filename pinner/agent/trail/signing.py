@@ -1,5 +1,3 @@
-"""The agent's signature: an Ed25519 key (RFC 8032), and the heads that are signed with it."""
-
 import base64
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,7 @@ TYPE = "pinner agent head 1"
 
 class SigningKey:
     def __init__(self, path: Path) -> None:
-        """Makes the file, which only its owner may read, if it does not exist. Raises StoreUnavailable."""
+        """Makes a missing file, which only its owner may read. Raises StoreUnavailable."""
         try:
             if not path.exists():
                 _create(path)

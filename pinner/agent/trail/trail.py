@@ -1,5 +1,3 @@
-"""The agent's audit trail as its callers see it."""
-
 import logging
 import re
 import time
@@ -31,8 +29,6 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 
 class Chain(Protocol):
-    """The store implements it."""
-
     def append(self, *events: AgentEvent) -> None:
         """The records are on disk when it returns."""
 
@@ -87,8 +83,8 @@ class AgentTrailFile:
         return self._chain.records(after, limit)
 
     def _report(self, centre: ChainHead) -> None:
-        """Raises Busy where the window takes no more: an answer without the record would say that the agent vouches for
-        less than it was asked for."""
+        """Raises Busy where the window takes no more: an answer without the record would vouch for less than was asked
+        for."""
         if self._chain.heads()[1] != centre:
             self._heads.require()
             self._heads.add()
@@ -118,8 +114,8 @@ class AgentTrailFile:
 
     @contextmanager
     def refusals(self, run: Run, has_run: Callable[[str], bool]) -> Iterator[None]:
-        """Record that the run was refused where the block raises. A later refusal is the result in the record of the
-        run's end. Of many refusals, most are only counted."""
+        """Record that the run was refused where the block raises. A later refusal is in the record of the run's end. Of
+        many refusals, most are only counted."""
         repeated = has_run(run.id)
         try:
             yield

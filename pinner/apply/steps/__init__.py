@@ -1,7 +1,7 @@
 """The steps of a run: a module for each kind of change compares it with the host, makes it and undoes it.
 
 Every ``make`` raises Gone, the errors of Host, and ApplyFailed where another program has changed the target since the
-plan was checked (then the host is unchanged), or the kernel grants less. Every ``undo`` returns ``undone``, or ``gone``
+plan was checked (then the host is unchanged) or the kernel grants less. Every ``undo`` returns ``undone``, or ``gone``
 or ``stuck`` with the reason; what others have changed since stays.
 """
 
@@ -35,7 +35,7 @@ Step = AffinityStep | StateStep | MemoryStep | MetadataStep
 class Inspection:
     is_made: bool
     stale: Callable[[], tuple[str, ...]]
-    """What differs from the plan's ``before``. It matters only where a change is still to be made."""
+    """What differs from the plan's ``before``; asked only where a change is still to be made."""
 
 
 def inspect(change: PlannedChange, host: Host) -> Inspection:
@@ -51,7 +51,7 @@ def inspect(change: PlannedChange, host: Host) -> Inspection:
 
 
 def is_begun(change: Change, host: Host) -> bool:
-    """Whether a part of the change is visible on the host. Raises like Host."""
+    """Whether a part of the change is visible. Raises like Host."""
     match change:
         case AffinityChange():
             return affinity.is_begun(change, host.masks(change.target))
@@ -76,7 +76,7 @@ def resets_masks(change: Change) -> bool:
 
 
 def step(entry: Entry, host: Host, journal: Journal, *, persist: bool, resumed: bool) -> Step:
-    """``persist`` writes pins into the definition, too. ``resumed``: the change may be made, or half made."""
+    """``persist`` writes pins into the definition, too. ``resumed``: the change may be made or half made."""
     match entry.change:
         case AffinityChange() as change:
             return AffinityStep(entry, change, host, journal, persist=persist, resumed=resumed)
@@ -93,7 +93,7 @@ def undo(
     entry: Entry, host: Host, journal: Journal, *, persist: bool, force: bool = False, under_way: bool = False
 ) -> tuple[EntryState, str]:
     """``persist``: in the definition, too. ``force``: the change failed just now, so the host's state is its result.
-    ``under_way``: a call of the dead process that made the change may still be running."""
+    ``under_way``: the dead process's call that made the change may still be running."""
     match entry.change:
         case AffinityChange() as change:
             return affinity.undo(entry, change, host, journal, persist=persist, force=force, repin=under_way)

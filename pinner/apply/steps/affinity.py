@@ -1,4 +1,4 @@
-"""A change of affinity: all threads of a target get the same mask. An undo restores the prior mask of each thread.
+"""A change of affinity: all threads of a target get one mask. An undo restores the prior mask of each thread.
 
 libvirt cannot restore "not pinned": after an undo, a live pin that covers the former masks stays in the live XML.
 """
@@ -33,7 +33,7 @@ def is_begun(change: AffinityChange, threads: Sequence[ThreadMask]) -> bool:
 
 
 def is_stale(change: AffinityChange, threads: Sequence[ThreadMask]) -> tuple[str, ...]:
-    """Threads that ended, and those that threads of the target have created, are expected."""
+    """Threads that ended, or that threads of the target created, are expected."""
     if threads and tuple(threads) == change.before:  # most targets: fast
         return ()
     return tuple(_differences(change, threads))
@@ -83,7 +83,7 @@ class AffinityStep:
         self._converge()
 
     def _as_begun(self, threads: tuple[ThreadMask, ...]) -> tuple[ThreadMask, ...]:
-        """With the masks from before the interruption, except for those that another program set."""
+        """With the masks from before the interruption, except those that another program set."""
         if not self._resumed:
             return threads
         before = masks_of(self._change.before)
@@ -94,7 +94,7 @@ class AffinityStep:
         )
 
     def _converge(self) -> None:
-        """Without a cpuset controller, libvirt pins only the main thread of an emulator, and a busy process creates new
+        """Without a cpuset controller, libvirt pins only the main thread of an emulator; and a busy process creates
         threads all the time."""
         target, after = self._change.target, self._change.after
         misplaced = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
@@ -112,7 +112,7 @@ class AffinityStep:
                 self._moves[thread.key] += 1
 
     def _is_misplaced(self, thread: ThreadMask) -> bool:
-        """Another program set the mask of a process's new thread if it is not inherited."""
+        """A process's new thread whose mask is not inherited has it from another program."""
         if thread.cpus == self._change.after:
             return False
         if self._change.target.kind != "process":
@@ -132,8 +132,8 @@ def undo(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool, force: bool, repin: bool
 ) -> tuple[EntryState, str]:
     """``force``: a mask that no run gave counts as the result of the change. ``force`` or ``repin``: the guest is
-    pinned again even if all masks are right. A failed pin may have changed the guest's cpuset; and where a call of a
-    dead process is under way, libvirt makes this pin after it."""
+    pinned again even if all masks are right, because a failed pin may have changed its cpuset, and libvirt makes this
+    pin after a dead process's call that is under way."""
     problems: list[str] = []
     gone = ""
     try:
@@ -163,8 +163,8 @@ def undo(
 def undo_earlier_boot(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool
 ) -> tuple[EntryState, str]:
-    """Only a definition or a saved image can still have the change, and a guest that was started from one, in new
-    threads: none passes for one of the change."""
+    """Only a definition or a saved image can still have the change, and a guest started from one, in new threads: none
+    passes for one of the change."""
     if change.target.kind not in PINNED:
         return "gone", EARLIER_BOOT
     if not persist and not is_named(change, host):
@@ -176,7 +176,7 @@ def undo_earlier_boot(
 
 
 def of_no_thread(mask: ThreadMask) -> ThreadMask:
-    """A mask of an earlier boot: no present thread passes for its thread."""
+    """A mask of an earlier boot, of no present thread."""
     return replace(mask, started=_NEVER)
 
 
@@ -239,7 +239,7 @@ class PriorMasks:
                 self._refused[thread.key] = self._restore_in_part(thread, prior) or str(error)
 
     def _restore_in_part(self, thread: ThreadMask, prior: CpuSet) -> str:
-        """Returns which CPUs are offline, in words; empty where the kernel refuses the mask for another reason."""
+        """Returns in words which CPUs are offline; empty where the kernel refuses the mask for another reason."""
         offline = prior - self._host.online()
         if not offline or offline == prior:
             return ""
@@ -251,7 +251,7 @@ class PriorMasks:
         return f"thread {thread.tid} had CPUs {prior}: CPUs {offline} {IN_PART}"
 
     def _pin(self) -> None:
-        """Pin through libvirt to all online CPUs that any thread needs, so that the cpuset allows every single mask."""
+        """Pin to all online CPUs that any thread needs, so that the cpuset allows each mask."""
         if self._target.kind in PINNED:
             cpus = union(self._prior(thread) for thread in self._host.masks(self._target))
             pinned = (cpus & self._host.online()) or cpus
@@ -259,7 +259,7 @@ class PriorMasks:
             self._pinned = pinned
 
     def _prior(self, thread: ThreadMask) -> CpuSet:
-        """Chosen when the thread is first seen: later its mask may be a result of ``_pin``."""
+        """Chosen at the first look at the thread: later its mask may come from ``_pin``."""
         if thread.key not in self._wanted:
             self._wanted[thread.key] = self._mask_to_restore(thread)
         return self._wanted[thread.key]
@@ -281,7 +281,6 @@ class PriorMasks:
         return thread.cpus
 
     def _on_the_way(self, cpus: CpuSet) -> bool:
-        """Whether an interrupted undo may have set this mask in ``_pin``, before each thread gets its own."""
         if self._target.kind not in PINNED:
             return False
         return union(mask for mask in self._before.values() if mask <= cpus) == cpus

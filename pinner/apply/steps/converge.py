@@ -10,8 +10,8 @@ PASSES = 10
 def converge(
     misplaced: Callable[[], list[ThreadMask]], move: Callable[[list[ThreadMask]], None]
 ) -> tuple[ThreadMask, ...]:
-    """Returns those that remain misplaced after the last pass. After a pass with misplaced threads, two readings in a
-    row must find none: a misplaced thread can create another, which only the next reading shows."""
+    """Returns those misplaced after the last pass. After a pass with misplaced threads, two readings in a row must find
+    none: a misplaced thread can create another, which only the next reading shows."""
     needed = 1
     remaining: list[ThreadMask] = []
     for _ in range(PASSES):

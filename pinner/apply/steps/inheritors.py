@@ -21,7 +21,7 @@ def prior_mask(target: Target, before: Sequence[ThreadMask]) -> CpuSet:
 
 
 def given_masks(entry: Entry, change: AffinityChange, host: Host) -> frozenset[CpuSet]:
-    """The masks that runs gave to the target, also without their offline CPUs, as the kernel then shows them."""
+    """The masks that runs gave to the target, also without offline CPUs, as the kernel then shows them."""
     online = host.online()
     given = (change.after, *entry.former)
     return frozenset((*given, *(cpus & online for cpus in given)))

@@ -1,5 +1,5 @@
-"""A change of memory: a guest's memory moves to the node of its vCPUs. The kernel moves from nodes to a node
-(migrate_pages(2)), so an undo moves memory of several nodes to the one that had most of it."""
+"""A change of memory: a guest's memory moves to the node of its vCPUs. migrate_pages(2) moves to one node, so an undo
+moves memory of several nodes to the one that had most of it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -54,8 +54,7 @@ class MemoryStep:
 
 
 def undo(entry: Entry, change: MemoryChange, host: Host) -> tuple[EntryState, str]:
-    """While it is not known whether anything was moved, memory that the guest allocates and frees is no reason to move
-    any."""
+    """Unless a move is known, memory that the guest allocates and frees is no reason to move any."""
     try:
         if change.numatune:
             host.set_numatune(change.target, change.numatune)

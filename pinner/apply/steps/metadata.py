@@ -1,5 +1,5 @@
-"""A change of metadata: the guest's metadata names the pins that the run makes, before it makes them. A pin is pinner's
-only if both agree: so the order does no harm where a process is killed in between."""
+"""A change of metadata: the guest's metadata names the run's pins before they are made. A pin is pinner's only if both
+agree, so a process may be killed in between."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -97,7 +97,7 @@ class MetadataStep:
 
 
 def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) -> tuple[EntryState, str]:
-    """``rewrite`` writes the names in any case: a call of a dead process may still be running."""
+    """``rewrite`` writes the names in any case: a dead process's call may still be running."""
     try:
         now = host.named_pins(change.target.owner)
         wanted = replace(
@@ -127,13 +127,13 @@ def undo_earlier_boot(change: MetadataChange, host: Host, *, persist: bool) -> t
 
 
 def as_started(change: MetadataChange) -> MetadataChange:
-    """The change of a guest started anew from its definition, whose names it has."""
+    """Of a guest started anew from its definition, whose names it has."""
     return replace(change, live=change.definition)
 
 
 def keeps_pins(guest: str, host: Host) -> bool:
-    """Whether the guest's metadata still names pins, live, defined or saved. A run without ``persist`` counts for the
-    definition, too: a later run with ``persist`` may have found its masks."""
+    """Whether the guest's metadata still names pins, live, defined or saved. The definition counts without ``persist``,
+    too: a later run with ``persist`` may have found its masks."""
     try:
         named = host.named_pins(guest)
     except Gone:
@@ -151,7 +151,8 @@ def is_named(change: AffinityChange, host: Host) -> bool:
 
 
 def is_saved(guest: str, host: Host) -> bool:
-    """Whether the guest (by UUID) has a saved image whose metadata names pins: the undo of the metadata restores it."""
+    """Whether the guest (by UUID) has a saved image whose metadata names pins, which the undo of the metadata
+    restores."""
     with suppress(PinnerError):
         return bool(host.named_pins(guest).saved)
     return False

@@ -1,8 +1,8 @@
 """A change of a state: of a partition, of the CPUs of unbound kernel work, or of a setting.
 
-A partition takes CPUs from every other cgroup. Before Linux 6.2 that also resets masks set by hand, and before 7.0 it
-overwrites those of unbound kernel threads. So the journal has the masks of all threads before the change; they are set
-again after it, and restored by an undo.
+A partition takes CPUs from every other cgroup. Before Linux 6.2 that also resets masks set by hand, before 7.0 those of
+unbound kernel threads. So the journal has the masks of all threads; they are set again after the change, and restored
+by an undo.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ def is_stale(change: StateChange, now: State) -> tuple[str, ...]:
 
 
 class StateStep:
-    """``entry`` gets the mask of every thread that ``Host.masks`` has for the target."""
+    """``entry`` gets the masks of all threads that ``Host.masks`` has."""
 
     def __init__(self, entry: Entry, change: StateChange, host: Host, journal: Journal, *, resumed: bool) -> None:
         self.entry = entry
@@ -52,7 +52,7 @@ class StateStep:
         self._journal = journal
 
     def make(self) -> None:
-        """Set the state, then again every thread's mask, restricted to the CPUs that the state allows."""
+        """Set the state, then each thread's mask again, restricted to the CPUs that the state allows."""
         change = self._change
         state = self._host.state(change.target)
         moved = is_stale(change, state)
@@ -136,14 +136,14 @@ def _on_the_way(change: StateChange, former: Iterable[CpuSet] = ()) -> frozenset
 
 
 def _is_displaced(change: StateChange, now: State, online: CpuSet) -> bool:
-    """Whether the kernel has moved an interrupt to all other CPUs, because those of the change went offline. One CPU is
-    as likely the choice of another program."""
+    """Whether the kernel has moved an interrupt to all other CPUs, because those of the change went offline. A single
+    CPU may be another program's choice."""
     others = online - cpus_of(change.after)
     return change.target.kind == "irq" and now == others and len(others) > 1
 
 
 def _may_be_granted(entry: Entry, change: StateChange, now: State) -> bool:
-    """Whether the kernel granted only a part of the change, and the process died before it read that."""
+    """Whether the kernel granted a part of the change, and the process died before it read that."""
     if entry.state != "intent":
         return False
     match change.before, change.after, now:
@@ -157,7 +157,7 @@ def _may_be_granted(entry: Entry, change: StateChange, now: State) -> bool:
 
 
 def _written(state: State) -> State:
-    """Without the note ``invalid``, which the kernel sets if a partition shares CPUs with another one."""
+    """Without the note ``invalid`` of the kernel: the partition shares CPUs with another one."""
     match state:
         case PartitionState():
             return replace(state, invalid="")

@@ -1,7 +1,7 @@
 """The history of each target: all its changes in force as one. Rules 3 and 5 of pinner.apply.undo.
 
-The source of an inheritor is its own target. If the target has no prior mask, the source is the oldest other target
-that had the mask when the thread started: a part of the same guest, or a process, if possible of the same service.
+The source of an inheritor is its own target. If that has no prior mask, the source is the oldest other target that had
+the mask when the thread started: a part of the same guest, or a process, if possible of the same service.
 """
 
 from collections import Counter
@@ -71,19 +71,18 @@ class _History:
     definition: str = ""
     """With the last pin of an operator."""
     written: set[CpuSet] = field(default_factory=set)
-    """The CPUs that runs wrote to the definition."""
     masks: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
-    """The mask of each thread before pinner first touched it."""
+    """Each thread's mask before pinner first touched it."""
     inherited: dict[ThreadKey, tuple[ThreadMask, tuple["_History", ...]]] = field(default_factory=dict)
-    """The threads whose first known mask is pinner's, with other possible sources than the target."""
+    """The threads whose first known mask is pinner's, with possible sources beside the target."""
     inheritors: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
-    """The threads of other processes, as undos found them."""
+    """Threads of other processes, as undos found them."""
     names: MetadataChange | None = None
     given: dict[CpuSet, None] = field(default_factory=dict)
     """The CPUs that runs gave to the target, the last run's last."""
     runs: set[str] = field(default_factory=set)
     sources: list["_History"] = field(default_factory=list)
-    """The oldest source of each ``inherited`` thread, once the prior masks are known."""
+    """The oldest source of each ``inherited`` thread, once prior masks are known."""
 
     def give(self, cpus: CpuSet) -> None:
         self.given.pop(cpus, None)
@@ -199,7 +198,6 @@ class _Histories:
         return metadata.joined(history.names, later, persist=persist, persisted=history.definition != "")
 
     def _prior(self, history: _History) -> tuple[ThreadMask, ...]:
-        """Those of older targets are known by now."""
         prior = {}
         for key, (thread, sources) in history.inherited.items():
             known = _known_sources(sources, history)
@@ -227,7 +225,7 @@ class _Histories:
 
 
 def _known_sources(sources: Iterable[_History], history: _History) -> list[_History]:
-    """Only those of the same service or program, if there are any."""
+    """Those of the same service or program, if there are any."""
     if history.masks:
         return [history]
     known = [source for source in sources if source.masks]
@@ -240,7 +238,7 @@ def _same_boot(source: _History, history: _History) -> bool:
 
 
 def _is_related(source: _History, history: _History) -> bool:
-    """Whether a process belongs to the service of the other one, or is a fork of it."""
+    """Whether a process belongs to the other one's service, or is its fork."""
     mine, theirs = history.first.lineage, source.first.lineage
     if mine is None or theirs is None:
         return False

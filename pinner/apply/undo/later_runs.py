@@ -1,8 +1,8 @@
 """The entries of later runs, without the masks, states, definitions and names of a run that is rolled back (rule 4 of
 pinner.apply.undo).
 
-Where another program had moved a target and the later run moved it back, the rollback of the first run undoes both: the
-later one then has the prior mask or state of the first one.
+Where a later run moved back a target that another program had moved, the rollback of the first run undoes both: the
+later one then has the first one's prior mask or state.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,8 +32,8 @@ from pinner.model.run.journal import Damaged, Entry, InForce, Run
 def corrected_later_runs(
     to_undo: Run, entries: Sequence[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> tuple[Entry, ...]:
-    """The journal gets them in one step with the end of the rollback: a second correction could take a corrected mask
-    for a mask of the run."""
+    """The journal gets them in one step with the rollback's end: a second correction could take a corrected mask for
+    one of the run."""
     sources = [
         _Source.of(entry, entry.change, host, earlier_boot=earlier_boot)
         for entry in entries
@@ -62,7 +62,7 @@ def _prior_states(entries: Sequence[Entry]) -> dict[TargetKey, State]:
 
 def without_ended_masks(to_undo: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> list[Entry]:
     """The entries of a run of an earlier boot with ``persist``, without prior masks that the restart ended: a guest
-    that started from its definition has only the masks of runs that wrote definitions."""
+    started from its definition has only the masks of runs that wrote definitions."""
     guests = {entry.change.target.owner for entry in entries}
     older = []
     for record in _made_before(to_undo, journal):
@@ -107,7 +107,7 @@ def _defined(
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A target that got ``masks``, which threads that started after ``since`` may have inherited."""
+    """A target that got ``masks``, which threads started after ``since`` may have inherited."""
 
     target: Target
     since: Lineage | None
@@ -183,7 +183,6 @@ class _Correction:
         self._states = states
         self._own = {key: source for source in sources for key in source.own}
         self._placed: set[ThreadKey] = set()
-        """The threads that later runs moved: a still later one found their masks."""
 
     def corrected(self, later: Iterable[InForce]) -> Iterator[Entry]:
         for change in later:
@@ -235,7 +234,7 @@ class _Correction:
         return next(prior, thread.cpus)
 
     def _own_prior(self, thread: ThreadMask) -> CpuSet:
-        """The prior mask of a thread that still had the run's own mask; else its mask."""
+        """The prior mask of a thread that still had the run's mask; else its mask."""
         source = self._own.get(thread.key)
         if source is None or thread.cpus not in source.masks or thread.key in self._placed:
             return thread.cpus

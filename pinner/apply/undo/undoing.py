@@ -1,4 +1,4 @@
-"""The undo of the changes of one run, or of all runs."""
+"""The undo of one run or of all runs."""
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
@@ -18,9 +18,9 @@ LOG = logging.getLogger(__name__)
 
 
 def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries that an undo may still need, in reverse, late ones at the end: irqbalance moves the interrupts as
-    soon as it gets other CPUs. Of targets that are gone, only a guest's definition is restored, and only once: somebody
-    may have changed it since."""
+    """The entries that an undo may still need, in reverse, late ones at the end: irqbalance moves interrupts as soon as
+    it gets other CPUs. Of targets that are gone, only a guest's definition is restored, and only once: somebody may
+    have changed it since."""
     restored = run.state in ("rolled_back", "rolled_back_partly")
     gone = DEFINED if run.persist and not restored else ()
     needed = [
@@ -34,7 +34,7 @@ def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
 def with_prior_facts(
     to_undo: Run, entries: Iterable[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> list[Entry]:
-    """The journal's, but for the pins of operators and for masks that a restart of the host ended."""
+    """The journal's entries, but for operators' pins and masks that a restart of the host ended."""
     restored = with_pins_of_others(to_undo, tuple(entries), host, journal)
     return without_ended_masks(to_undo, restored, host, journal) if earlier_boot and to_undo.persist else restored
 
@@ -54,14 +54,14 @@ class Undoing:
 
     def undo(self, *, under_way: Collection[int], damaged: Sequence[Damaged] = ()) -> Run:
         """Undo an interrupted apply; it ends ``undone`` or ``failed``. ``under_way``: the ``seq`` of changes for which
-        a call of the dead process may still be running."""
+        the dead process's call may still be running."""
         lost = [entry for entry in self._undo_all(self._run.persist, under_way, ()) if entry.state == "stuck"]
         error = (INTERRUPTED, losses(lost, len(self._entries)), unreadable(damaged))
         return self._notes.close("failed" if lost or damaged else "undone", "; ".join(filter(None, error)))
 
     def roll_back(self, *, persist: bool, under_way: Collection[int] = (), damaged: Sequence[Damaged] = ()) -> Run:
-        """Undo another run, or all runs; see ``undo``. In a rollback of all runs, a target that has ended is no loss;
-        one that a damaged record may concern gets its first known masks or state, and is a loss."""
+        """Undo another run, or all runs; see ``undo``. Of all runs, a target that has ended is no loss; one that a
+        damaged record may concern gets its first known masks or state, and is a loss."""
         unsure = damaged if self._run.undoes_all else ()
         lost = [
             noted

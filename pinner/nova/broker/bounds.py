@@ -4,8 +4,8 @@ kombu decompresses each message whose header names a compression: two megabytes 
 take thirty times as much memory.
 
 amqp decodes the properties while it reads the connection: after an error there, the broker sends the message again on
-the next connection, without end. kombu decodes a body by the type and the encoding that the properties name, and some
-of Python's encodings decompress.
+the next connection, without end. kombu decodes a body by the type and the encoding that the properties name; some of
+Python's encodings decompress.
 """
 
 import bz2
@@ -61,10 +61,9 @@ JSON = "application/json"
 _REFUSED = "application/x-pinner-refused"
 _REASON = f"its type is not {JSON}, it has more than {MAX_BYTES} bytes, or its properties are not those of AMQP"
 _SIZE = struct.Struct(">Q")
-"""The size of the body, which is before the properties."""
 
 Decode = Callable[[Any, int], tuple[Mapping[str, object], int]]
-"""Decodes the properties in a buffer, behind an index; also returns the index behind them."""
+"""Decodes the properties in a buffer behind an index; also returns the index behind them."""
 
 
 def bound_properties() -> None:
@@ -93,8 +92,8 @@ def _refuse_message(_body: bytes) -> NoReturn:
 
 
 MAX_VALUES = 100_000
-"""Values in a message. Nova's notifications have some hundreds; one about an aggregate has one for each host. A
-notification is JSON in a text of a JSON object, so its values are counted twice."""
+"""Values in a message, counted twice: a notification is JSON in a text of a JSON object. Nova's have some hundreds; one
+about an aggregate has one for each host."""
 _BEGIN = 4096
 """Bytes of a refused message that are kept."""
 _INNER = "oslo.message"

@@ -1,8 +1,8 @@
 """The listener's side of the message broker.
 
-oslo.messaging waits for a broker that does not answer, and ends or repeats for ever an attempt that is refused. Here a
-refusal is logged with its remedy and repeated with delays; then the process ends: a listener that hears nothing must
-not look as if it worked.
+oslo.messaging waits for a broker that does not answer, and ends or repeats for ever a refused attempt. Here a refusal
+is logged with its remedy and repeated with delays; then the process ends: a listener that hears nothing must not look
+as if it worked.
 """
 
 import logging
@@ -25,19 +25,17 @@ from pinner.nova.broker.broker_log import BROKER_LOG, MESSAGE_LOGS, ConnectionLo
 LOG = logging.getLogger(__name__)
 
 FIRST_DELAY = 1.0
-"""Seconds before the first repetition. The delay doubles after each refusal."""
+"""Seconds before the first repetition; doubled after each refusal."""
 MAX_REFUSALS, MAX_OUTAGES = 5, 10
 """Refusals, and losses of the connection, within WINDOW_SECONDS after which the process ends."""
 WINDOW_SECONDS = 300.0
 POLL_SECONDS = 5.0
-"""The longest wait for a message; then the thread that waits says that it goes on."""
+"""The longest wait for a message; then the waiting thread says that it goes on."""
 HANGS_SECONDS = 120.0
-"""A thread that has waited so long hangs: a call of oslo.messaging that the broker does not answer has no time
-limit."""
+"""A thread that has waited so long hangs: oslo.messaging's calls have no time limit."""
 DECLARE_SECONDS = 30.0
-"""The queue is declared again so often: no broker tells a consumer that the exchange or the binding was deleted."""
+"""So often the queue is declared again: no broker tells a consumer that the exchange or the binding was deleted."""
 STOP_SECONDS = 10.0
-"""The longest wait for the end of the connection."""
 
 _REMEDIES = (
     (
@@ -55,8 +53,6 @@ _REMEDIES = (
 
 
 class BrokerFaults:
-    """Counts what goes wrong with the broker, and ends the process where it goes wrong too often."""
-
     def __init__(self, end: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._end = end
         self._clock = clock
@@ -75,7 +71,7 @@ class BrokerFaults:
         self.stopped.wait(delay)
 
     def lost(self, text: str) -> None:
-        """``text`` is the log's line about the lost connection."""
+        """``text``: the log's line."""
         count = self._count(self._outages)
         if count > MAX_OUTAGES:
             self._end(f"the connection to the broker was lost {count} times within {WINDOW_SECONDS:.0f} s: {text}")

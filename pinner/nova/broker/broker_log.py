@@ -1,5 +1,5 @@
-"""The log of oslo.messaging's connection to the broker, as far as people need it. It imports no oslo.messaging, which
-needs the backend of oslo.service before."""
+"""The log of oslo.messaging's connection to the broker, as far as people need it. It imports no oslo.messaging, before
+which the backend of oslo.service must be chosen."""
 
 import logging
 import time
@@ -12,7 +12,7 @@ LOG = logging.getLogger(__name__)
 
 BROKER_LOG = "oslo.messaging._drivers.impl_rabbit"
 MESSAGE_LOGS = ("oslo_messaging.notify.listener", "oslo_messaging.notify.dispatcher")
-"""The logs about single messages: any program with access to the broker can cause thousands of lines there."""
+"""The logs about single messages: any program with access to the broker can cause thousands of lines."""
 MESSAGE_SECONDS = 60.0
 REMIND_SECONDS = 600.0
 _MAX_REASON = 200
@@ -21,8 +21,6 @@ _UNREADABLE = "Failed to process message"
 
 
 class MessageLogFilter(logging.Filter):
-    """Passes one warning or error in MESSAGE_SECONDS."""
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
@@ -48,7 +46,7 @@ class ConnectionLogFilter(logging.Filter):
         self._down = False
         self._logged = 0.0
         self.latest = time.monotonic()
-        """When the latest record came: oslo.messaging logs each attempt to connect."""
+        """oslo.messaging logs each attempt to connect."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()

@@ -1,7 +1,7 @@
 """Nova's notifications: parses the versioned ones, and warns of hosts that send only the others. It does no I/O.
 
-https://docs.openstack.org/nova/latest/reference/notifications.html. Unknown fields are ignored. A missing field that
-pinner needs and another major version of the payload are errors.
+https://docs.openstack.org/nova/latest/reference/notifications.html. Unknown fields are ignored; a missing field that
+pinner needs, and another major version of the payload, are errors.
 """
 
 import json
@@ -54,8 +54,8 @@ KIND_OF_ACTION: Mapping[str, GuestEventKind] = {
 """The kind of event that the end notification of each of Nova's actions reports."""
 
 BY_PUBLISHER = ("rebuild", "live_migration_post", "resize_confirm", "shelve_offload")
-"""The actions whose end concerns the host that publishes it. ``host`` is the destination for the second and third, null
-for the last, and for a rebuild the host from which the guest was evacuated."""
+"""The actions whose end concerns the host that publishes it: ``host`` is for a rebuild the host from which the guest
+was evacuated, for the second and third the destination, for the last null."""
 
 LEFT_AT_START = ("rebuild", "resize_revert")
 """The actions whose start names in ``host`` the host that the guest has left, if another host publishes it."""
@@ -72,7 +72,7 @@ MAX_HOSTS = 10_000
 MAX_NAME = 255
 """Characters of a host's name: any program with access to the broker can send a longer publisher."""
 ENOUGH = 2
-"""Unversioned notifications without a versioned one. With both formats, Nova sends one of each in turn."""
+"""Unversioned notifications without a versioned one. With both formats, Nova sends each in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,11 @@ class NovaEvent:
     host: str
     guest_event: GuestEvent
     destination: str = ""
-    """The destination of a guest that is leaving; else empty."""
+    """For a guest that is leaving; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A notification as received, before any check."""
-
     publisher: object
     event_type: object
     payload: object
@@ -99,13 +97,11 @@ class _Flavor:
     name: str
     flavorid: str | None = None
     extra_specs: Mapping[str, str] | None = None
-    """Nova sends null where it has not loaded them."""
+    """None: Nova has not loaded them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
-    """The fields of Nova's InstancePayload that pinner uses."""
-
     uuid: str
     host: str | None
     tenant_id: str | None
@@ -207,7 +203,7 @@ def _request(instance: _Instance, context: object) -> str:
 
 
 def _timestamp(timestamp: object) -> datetime:
-    """oslo.messaging's timestamp is in UTC and names no time zone."""
+    """oslo.messaging's timestamp is in UTC, and names no time zone."""
     try:
         return datetime.fromisoformat(str(timestamp)).replace(tzinfo=UTC)
     except ValueError:
@@ -224,8 +220,8 @@ class Formats:
         """The number of a host's unversioned notifications since its last versioned one."""
 
     def is_unversioned(self, publisher: object, event_type: object, payload: object) -> bool:
-        """Logs a warning, at most once a minute, where the host sends no versioned ones. The publisher is
-        ``compute.HOST`` in an unversioned notification, ``nova-compute:HOST`` in a versioned one."""
+        """Warns, at most once a minute, of a host that sends no versioned ones. The publisher is ``compute.HOST`` in an
+        unversioned notification, ``nova-compute:HOST`` in a versioned one."""
         if isinstance(payload, Mapping) and "nova_object.version" in payload:
             with self._lock:
                 self._unversioned.pop(str(publisher).partition(":")[2], None)

@@ -1,5 +1,3 @@
-"""The file of notifications that could not be parsed and of events that could not be delivered."""
-
 import json
 import logging
 import threading
@@ -15,11 +13,11 @@ from pinner.render import visible
 LOG = logging.getLogger(__name__)
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Bytes of the file; one older file of the same size is kept."""
+"""Bytes of the file, and of one older file that is kept."""
 MAX_LINE = 64 * 1024
 """Characters of one message."""
 MAX_REASON = 1000
-"""Characters of a reason, which may quote a value of the message."""
+"""Characters of a reason, which may quote the message."""
 
 
 class _PrivateFile(RotatingFileHandler):

@@ -1,4 +1,4 @@
-"""Delivery of Nova's events to pinner servers, with retries; what cannot be delivered goes to the quarantine."""
+"""Delivers Nova's events to pinner servers, with retries; what cannot be delivered goes to the quarantine."""
 
 import heapq
 import logging
@@ -25,20 +25,20 @@ WORKERS = 48
 """Threads that send events; they mostly wait for servers."""
 WORKERS_PER_HOST = 8
 WORKERS_IN_DOUBT = 36
-"""Threads that may send to the hosts that are not known to answer, one a host, so that threads are left for the others;
-half as many for the hosts whose latest event failed."""
+"""Threads for the hosts that are not known to answer, one a host, so that threads are left for the others; half as many
+for the hosts whose latest event failed."""
 MAX_QUEUED = 10_000
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds before the first and before the last retry. The delay doubles after each attempt."""
 HANGS_SECONDS = 300.0
-"""A delivery asks up to two servers, and waits half a minute for each answer."""
+"""A delivery asks up to two servers, and waits half a minute for each."""
 MAX_HOSTS = 10_000
 """The hosts that are remembered: any program with access to the broker can send events of any number of hosts."""
 SILENT_SECONDS = 60.0
 """How long a host that did not answer is told nothing more about guests that are gone."""
 _BEAT_SECONDS = 10.0
 _IN_DOUBT = (WORKERS, WORKERS_IN_DOUBT, WORKERS_IN_DOUBT // 2)
-"""The threads that may send to hosts that answer, that are new, and whose latest event failed."""
+"""For hosts that answer, that are new, and whose latest event failed."""
 MAX_ATTEMPTS = 15
 """They take nine minutes or more. A host that was restarted runs again by then, and its pinner checks it."""
 
@@ -62,19 +62,18 @@ class DeliveryQueue:
         self._quarantine = quarantine
         self._numbers = count()
         self._queues: defaultdict[str, list[_QueuedEvent]] = defaultdict(list)
-        """The waiting events of each host, as heaps."""
         self._waiting = 0
         self._firsts: dict[int, list[tuple[float, int, str]]] = {workers: [] for workers in _IN_DOUBT}
-        """When the first event of each host is due, its number and the host, as heaps by the threads that the host may
-        use. An entry stays until it is the first one, although its event has been taken or the host has changed."""
+        """When each host's first event is due, its number and the host, as heaps by the threads that the host may use.
+        An entry stays until it is the first one, although its event has been taken or the host has changed."""
         self._sending: Counter[str] = Counter()
-        """The number of threads that send an event of each host."""
+        """Threads by host."""
         self._changed = threading.Condition()
         self._open = True
         self._ignored = Repeated(LOG)
         self._silent: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         """The hosts that did not answer to the end of a guest, and when. Such an event is not repeated: all guests may
-        have been evacuated, and when the host is back, it finds out by itself."""
+        have been evacuated, and a host that is back finds out by itself."""
         self._answering: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         """The hosts that answered the latest event, and when."""
         self._failing: LRUCache[str, float] = LRUCache(MAX_HOSTS)
@@ -141,7 +140,7 @@ class DeliveryQueue:
         return min(filter(None, firsts), default=None)
 
     def _valid(self, workers: int) -> _QueuedEvent | None:
-        """The first event of the hosts that may use so many threads; entries that hold no more are removed."""
+        """The first event of the hosts that may use so many threads; outdated entries are removed."""
         heap = self._firsts[workers]
         while heap:
             due, number, host = heap[0]
@@ -155,7 +154,6 @@ class DeliveryQueue:
         return None
 
     def _offer(self, host: str) -> None:
-        """Enter the host's first event among those to choose from, if the host has a thread left."""
         if host in self._queues and self._has_thread(host):
             first = self._queues[host][0]
             heapq.heappush(self._firsts[self._workers(host)], (first.due, first.number, host))
@@ -186,7 +184,7 @@ class DeliveryQueue:
             self._changed.notify()
 
     def _next(self, heartbeat: Heartbeat) -> _QueuedEvent | None:
-        """Wait for the next event that is due; None after close()."""
+        """Wait for the next due event; None after close()."""
         with self._changed:
             while self._open:
                 heartbeat.beat()
@@ -231,8 +229,7 @@ class DeliveryQueue:
             return time.monotonic() < self._silent.get(host, 0.0) + SILENT_SECONDS
 
     def _retry_later(self, queued: _QueuedEvent, error: PinnerError) -> None:
-        """If the host did not answer, this attempt counts for all its events that are due: each would wait as long
-        again."""
+        """If the host did not answer, this attempt counts for all its due events: each would wait as long again."""
         host = queued.event.host
         with self._changed:
             first = host not in self._failing

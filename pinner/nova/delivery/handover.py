@@ -32,8 +32,8 @@ def settings(file: str = CONFIG) -> "dict[str, str]":
 
 
 def send_started(guest: str, event: str, source: str, host: str = "", file: str = CONFIG) -> None:
-    """Report that a guest (its UUID) has started on a host (empty: the server has a single host). Raises OSError where
-    pinner does not accept the event, ValueError for wrong settings."""
+    """Report that a guest (its UUID) has started on a host (empty: the server's only one). Raises OSError where pinner
+    does not accept the event, ValueError for wrong settings."""
     server = settings(file)
     body = {"guest": guest, "event": event, "source": source}
     if host:

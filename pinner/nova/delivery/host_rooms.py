@@ -1,7 +1,7 @@
 """The room of hosts as their pinner servers tell it, for Nova's scheduler.
 
 This runs inside nova-scheduler, so it needs only the standard library and Python 3.8, and it trusts no answer. Threads
-ask the servers; a scheduling waits only for hosts that were never asked before, and no longer than ``timeout``.
+ask the servers; a scheduling waits only for hosts that were never asked, and no longer than ``timeout``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pinner.nova.weigher_conf import Settings, SettingsError
 LOG = logging.getLogger(__name__)
 
 THREADS = (8, 4)
-"""Hosts that are asked at the same time: of those that did not answer yet or lately, and of those that do. More would
-take the interpreter from the scheduler's own threads."""
+"""Hosts asked at the same time: of those that did not answer yet or lately, and of those that do. More would take the
+interpreter from the scheduler's own threads."""
 ANSWER_SECONDS = 5.0
-"""The longest time for one answer; a thread waits so long, no scheduling does."""
+"""How long a thread waits for one answer; no scheduling does."""
 MOST_VCPUS = 8192
 """A larger number of free vCPUs is wrong."""
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
@@ -40,15 +40,14 @@ _DIGITS = 20
 class StrategyRoom:
     within_node: bool
     free: int
-    """Free vCPUs of the host."""
     nodes: tuple[tuple[int, int | None], ...]
-    """The free vCPUs and the memory in KiB (None: not known) of each node."""
+    """Each node's free vCPUs and memory in KiB (None: not known)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Room:
     strategy: str
-    """The strategy for flavors that ask for none, or for one that pinner does not know."""
+    """The strategy for flavors that ask for none, or for an unknown one."""
     strategies: dict[str, StrategyRoom]
 
 
@@ -57,13 +56,13 @@ class Need:
     vcpus: int
     memory_kib: int
     strategy: str = ""
-    """The strategy that the flavor asks for; empty: none."""
+    """The flavor's strategy; empty: none."""
     cells: tuple[int, ...] = ()
-    """The vCPUs of each of its NUMA nodes; empty: it has none."""
+    """The vCPUs of each NUMA node; empty: it has none."""
 
 
 def fits(room: Room, need: Need, claimed: int = 0) -> bool:
-    """``claimed``: the vCPUs that were taken since the room was read."""
+    """``claimed``: the vCPUs taken since the room was read."""
     strategy = room.strategies.get(need.strategy) or room.strategies.get(room.strategy)
     if strategy is None:
         return False
@@ -134,7 +133,7 @@ class _Entry:
     asking: bool = False
     awaited: bool = False
     failures: int = 0
-    """How many answers were missing since the last one."""
+    """Missing answers since the last one."""
     used: int | None = None
 
 

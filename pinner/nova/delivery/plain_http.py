@@ -1,8 +1,8 @@
-"""One request over HTTP that ends in time, whatever the server does.
+"""One request over HTTP that ends in time, whatever the server does: a timeout for each part of an answer would let a
+slow server hold the caller for hours.
 
-A timeout for each part of an answer would let a slow server hold the caller for hours. No proxy is used and no redirect
-followed: both would get the token. This runs inside Nova and libvirt's hook script, so it needs only the standard
-library and Python 3.8.
+No proxy is used and no redirect followed: both would get the token. This runs inside Nova and libvirt's hook script, so
+it needs only the standard library and Python 3.8.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def get(url: str, token: str, tls: ssl.SSLContext | None, seconds: float) -> byt
 
 
 def post(server: str, path: str, token: str, body: bytes, seconds: float) -> None:
-    """Send JSON to http://, https:// or unix:/PATH. Raises OSError where the server does not accept it, and ValueError
-    for a wrong URL or token."""
+    """Send JSON to http://, https:// or unix:/PATH. Raises OSError where the server does not accept it, ValueError for
+    a wrong URL or token."""
     parts = urllib.parse.urlsplit(server.rstrip("/"))
     end = time.monotonic() + seconds
     if server.startswith(_UNIX):
@@ -133,5 +133,5 @@ def _parsed(received: bytes) -> tuple[str, str, bytes, bytes]:
 
 
 def _printable(text: str) -> str:
-    """One line without the escapes of a terminal: it goes into the log of the program that called."""
+    """One line without terminal escapes, for the log of the calling program."""
     return "".join(char if char.isprintable() else "?" for char in text)

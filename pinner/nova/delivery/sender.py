@@ -1,4 +1,4 @@
-"""Sends Nova's events to the pinner server of each host, and asks the destinations of migrations for their CPUs."""
+"""Sends Nova's events to each host's pinner server, and asks the destinations of migrations for their CPUs."""
 
 import logging
 import threading
@@ -25,7 +25,7 @@ PATIENCE = 5.0
 KEEP_SECONDS = 60.0
 """How long an answer, or a missing one, is remembered."""
 MAX_OPEN = 64
-"""Questions without an answer. Beyond that a destination counts as one that does not answer."""
+"""Open questions; beyond, a destination counts as one that does not answer."""
 
 
 @dataclass
@@ -43,13 +43,13 @@ class Destinations:
     """Asks each destination once within KEEP_SECONDS. Several threads may use it."""
 
     def __init__(self, ask: Callable[[str], CpuSet]) -> None:
-        """``ask`` returns the online CPUs of a host, or raises PinnerError."""
+        """``ask`` returns a host's online CPUs, or raises PinnerError."""
         self._ask = ask
         self._guard = threading.Lock()
         self._questions: dict[str, _Question] = {}
 
     def cpus(self, host: str) -> CpuSet:
-        """The online CPUs of a host; none if it has not answered WAIT_SECONDS after the question."""
+        """Empty if the host has not answered WAIT_SECONDS after the question."""
         question = self._question(host)
         question.answered.wait(max(question.asked_at + WAIT_SECONDS - time.monotonic(), 0.0))
         return question.cpus
@@ -81,7 +81,6 @@ class Destinations:
 
 
 HOST = "{host}"
-"""The name of an event's host, in options."""
 NO_CALLER = Caller("", "", "")
 """The server takes the caller from the token."""
 ANSWER_TIMEOUT = 30.0
@@ -92,9 +91,9 @@ MAX_ANSWER = 4 * 1024 * 1024
 
 class Sender:
     def __init__(self, server: str, token_file: str | None) -> None:
-        """``token_file`` has the servers' token. ``{host}`` in it and in ``server`` is the host's name. Raises Invalid
-        for a wrong URL, an unreadable file, and one token of all hosts: the names come from notifications, and whoever
-        can send one would choose the server that gets the token."""
+        """``token_file`` has the servers' token; ``{host}`` in it and in ``server`` is the host's name. Raises Invalid
+        for a wrong URL, an unreadable file, and one token of all hosts: whoever can send a notification names a host,
+        and so would choose the server that gets the token."""
         self._server = server
         self._token_file = token_file or ""
         self._guard = threading.Lock()

@@ -26,7 +26,6 @@ class AgentChain:
         write(self._engine, lambda connection: append_events(connection, events))
 
     def append_new(self, event: AgentEvent) -> None:
-        """See the agent's Chain."""
         query = select(_TABLE.c.target, _TABLE.c.after).where(_TABLE.c.action == event.action.value)
 
         def store(connection: Connection) -> None:
@@ -48,8 +47,8 @@ class AgentChain:
             return tuple(AgentRecord(*row) for row in connection.execute(query))
 
     def old(self, before: datetime, now: datetime) -> ChainHead | None:
-        """The last record that ``cut`` can remove of those before a moment. They end before the first record from the
-        moment to now: a time after now is of a clock that was ahead."""
+        """The last record that ``cut`` can remove of those before a moment. They end before the first one from the
+        moment to now: a later time is of a clock that was ahead."""
         is_young = _TABLE.c.at.between(tables.utc_text(before), tables.utc_text(now))
         young = select(func.min(_TABLE.c.seq)).where(is_young)
         old = select(func.max(_TABLE.c.seq)).where(_TABLE.c.at < tables.utc_text(before))

@@ -1,5 +1,3 @@
-"""The centre's audit trail."""
-
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
@@ -67,10 +65,8 @@ class Audit:
         return checked
 
     def stream(self, start: ChainHead) -> Iterator[chain.Fields]:
-        """The records after ``start``, as they are stored, oldest first. Read it to its end, or close it.
-
-        Raises Busy where records after ``start`` were deleted meanwhile.
-        """
+        """The records after ``start`` as they are stored, oldest first. Read it to its end, or close it. Raises Busy
+        where such records were deleted meanwhile."""
         with reading(self._engine) as connection:
             if _start(connection) != start:
                 raise Busy("the audit trail", "its old records were deleted meanwhile", overdue=False)

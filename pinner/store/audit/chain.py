@@ -1,4 +1,4 @@
-"""Chains of records: each has the hash of the record before it, so that any change shows."""
+"""Chains of records: each has the hash of the one before, so that any change shows."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from pinner.model.run.agent_audit import ChainHead
 from pinner.model.run.audit import ChainCheck
 
 START = ChainHead(0, "")
-"""Its hash is the previous hash of the first record."""
+"""Its hash is the first record's previous hash."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
@@ -20,7 +20,7 @@ Fields = Mapping[str, Any]
 
 
 def record_hash(record: Fields) -> str:
-    """SHA-256 of the canonical JSON (RFC 8785) of every field except the hash."""
+    """SHA-256 of the canonical JSON (RFC 8785) of every field but the hash."""
     fields = {name: value for name, value in record.items() if name != "hash"}
     try:
         return hashlib.sha256(canonical(fields)).hexdigest()
@@ -29,7 +29,7 @@ def record_hash(record: Fields) -> str:
 
 
 def canonical(fields: Fields) -> bytes:
-    """RFC 8785, for names in ASCII. Raises rfc8785.CanonicalizationError. Of text and safe integers the standard
+    """RFC 8785, for names in ASCII. Raises rfc8785.CanonicalizationError. For text and safe integers the standard
     library writes the same bytes, in a twentieth of the time."""
     if all(type(value) is str or (type(value) is int and abs(value) < 2**53) for value in fields.values()):
         try:
@@ -53,8 +53,8 @@ def link(head: ChainHead, events: Iterable[Fields]) -> list[dict[str, Any]]:
 def check(
     records: Iterable[Fields], start: ChainHead, newest: Callable[[], int], observe: Callable[[Fields], None]
 ) -> ChainCheck:
-    """Check the hash of every record and its link to the one before. ``newest`` returns the number of the newest
-    record. ``observe`` gets every record, also those after a wrong one."""
+    """Check each record's hash and its link to the one before. ``newest`` returns the newest record's number.
+    ``observe`` gets every record, also those after a wrong one."""
     broken: ChainCheck | None = None
     seq, previous = start.seq, start.hash
     for record in records:

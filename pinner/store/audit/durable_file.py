@@ -40,8 +40,8 @@ def _lock(lock: int, folder: Path) -> None:
 
 
 def write_durably(path: Path, lines: Iterable[str]) -> None:
-    """Write a gzip file of lines with their line ends, which only this user may read. Creates the folder; nothing stays
-    of an incomplete file. Raises StoreUnavailable."""
+    """Write a gzip file of lines with their line ends, for this user alone. Creates the folder; nothing stays of an
+    incomplete file. Raises StoreUnavailable."""
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         for unfinished in path.parent.glob(f"{_PART}*"):

@@ -1,8 +1,8 @@
 """A database, and the two ways to use it: a read transaction, and a durable write transaction.
 
-There is one writer at a time. SQLite does that itself (BEGIN IMMEDIATE); on PostgreSQL and MariaDB, a write first locks
-the row of ``audit_chain``. So a row that was not found cannot appear before its insert, no two transactions wait for
-each other, and the order of ``seq`` is the order of the commits.
+There is one writer at a time: by BEGIN IMMEDIATE on SQLite; on PostgreSQL and MariaDB, a write first locks the row of
+``audit_chain``. So a row that was not found cannot appear before its insert, no two transactions wait for each other,
+and ``seq`` has the order of the commits.
 """
 
 import sqlite3
@@ -54,7 +54,7 @@ _MARIADB = ", ".join(
 
 
 def load_driver(url: str | URL) -> Engine:
-    """Imports the driver, but opens no connection. Raises Invalid."""
+    """Imports the driver without a connection. Raises Invalid."""
     try:
         parsed = make_url(url)
         parsed = parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
@@ -119,7 +119,6 @@ def _limit_locks(connection: Any, _record: Any) -> None:
 
 
 PREPARATION = "pinner_preparation"
-"""The engine's execution option with its Preparation."""
 
 
 class Preparation:
@@ -160,8 +159,8 @@ SYNCHRONOUS = "FULL"
 
 
 def connect(url: str | URL) -> Engine:
-    """Creates a missing SQLite file with its folder; only this user may read the file: a snapshot contains every
-    command line of the host. Raises Invalid and StoreUnavailable."""
+    """Creates a missing SQLite file with its folder, for this user alone: a snapshot has every command line of the
+    host. Raises Invalid and StoreUnavailable."""
     engine = engine_of(url)
     make_file(engine)
     return engine
@@ -181,7 +180,7 @@ def engine_of(url: str | URL) -> Engine:
 
 
 def sqlite_file(url: str) -> Path | None:
-    """None where the URL is of another database. Raises Invalid."""
+    """None for another database. Raises Invalid."""
     parsed = load_driver(url).url
     return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
@@ -203,7 +202,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """The only write transaction at this time, committed durably at the end. Raises StoreUnavailable."""
+    """The only write transaction at this time, durably committed at the end. Raises StoreUnavailable."""
     prepare(engine)
     with translated(engine), engine.execution_options(writes=True).begin() as connection:
         if engine.dialect.name != "sqlite":
@@ -238,8 +237,8 @@ def where(engine: Engine) -> str:
 
 
 def _make_file(path: Path) -> None:
-    """A process must never open and close a database file without SQLite: this releases all its POSIX locks on the file
-    (https://www.sqlite.org/howtocorrupt.html, 2.2). So a file with another name is created and linked."""
+    """A process must never open and close a database file without SQLite, which would release its POSIX locks on the
+    file (https://www.sqlite.org/howtocorrupt.html, 2.2). So a file with another name is created and linked."""
     try:
         if path.exists():
             if path.is_file() and path.stat().st_size == 0:

@@ -1,5 +1,3 @@
-"""Pages of lists, in the order of insertion."""
-
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar

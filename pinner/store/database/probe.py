@@ -1,4 +1,4 @@
-"""What a monitor asks of the central database: its answer, its room, its size, its runs."""
+"""What a monitor asks of the central database: its answer, room, size and runs."""
 
 import os
 import tempfile
@@ -21,7 +21,7 @@ _MARIADB = "SELECT SUM(data_length + index_length) FROM information_schema.table
 
 
 _ROW = 8192
-"""Bytes, for which PostgreSQL finds no room in the pages that it has."""
+"""Bytes, for which PostgreSQL finds no room in its present pages."""
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 
 
@@ -41,7 +41,7 @@ class DatabaseProbe:
             self._try_row()
 
     def _try_row(self) -> None:
-        """No other transaction has its key, so nobody waits for it."""
+        """Nobody waits for it: no other transaction has its key."""
         row = {"actor": "", "key": uuid.uuid4().hex, "fingerprint": "", "at": _NO_TIME, "status": 0, "location": ""}
         with translated(self._engine), self._engine.connect() as connection:
             connection.execute(insert(tables.idempotency_keys).values(row | {"body": os.urandom(_ROW)}))

@@ -1,8 +1,7 @@
 """The schema revision of a database, upgrades from earlier releases, and the settings that a server must have.
 
-MariaDB commits each ALTER TABLE by itself, so a migration that stops half-way is not undone there. A table marks it
-from its begin to its end, and a database with this table is refused, with the repair. The package has the migrations,
-so no alembic.ini is needed.
+MariaDB commits each ALTER TABLE by itself, and does not undo a migration that stops half-way. So a table marks the
+migration while it lasts, and a database with this table is refused, with the repair.
 """
 
 import os
@@ -37,7 +36,7 @@ _TRY_TRIGGER = text(
 
 @contextmanager
 def migrating(engine: Engine) -> Iterator[Connection]:
-    """The write transaction of the only migration of this database. Raises StoreUnavailable."""
+    """The write transaction of this database's only migration. Raises StoreUnavailable."""
     with translated(engine), engine.execution_options(writes=True).begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
@@ -93,11 +92,11 @@ MIN_PACKET = 4 * 2**20
 """Bytes of one statement: a text of 1 MiB can be twice as long there."""
 
 _ENCODINGS = ("UTF8", "SQL_ASCII")
-"""SQL_ASCII stores the bytes that pinner sends, which are UTF-8."""
+"""SQL_ASCII stores pinner's bytes, which are UTF-8."""
 
 
 def require_settings(connection: Connection) -> None:
-    """Raises StoreUnavailable where the server cannot store what pinner writes."""
+    """Raises StoreUnavailable where the server cannot store pinner's values."""
     if connection.dialect.name == "postgresql":
         encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
         if encoding not in _ENCODINGS:
@@ -114,7 +113,6 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 NEWEST = "1.0"
-"""The last release that changed the schema."""
 
 EMPTY = "base"
 """alembic's name for a database without tables."""
@@ -176,7 +174,7 @@ def _config(connection: Connection) -> Iterator["Config"]:
 @contextmanager
 def _resolvable(folder: Path) -> Iterator[Path]:
     """The folder without symbolic links, which alembic resolves. A process that has given up root may reach the
-    installation through open descriptors alone; then this is a copy."""
+    installation only through open descriptors; then this is a copy."""
     if os.access(folder.resolve(), os.R_OK):
         yield folder
         return

@@ -1,7 +1,7 @@
-"""The tables. ``seq`` is the order of insertion; lists and pages are ordered by it, because it needs no clock.
+"""The tables. ``seq`` is the order of insertion, in which lists and pages are: it needs no clock.
 
 The agent's journal has the same schema, but uses only ``runs``, ``entries`` and ``agent_chain``. A value whose parts
-are never searched is JSON text that the codec writes; a snapshot and a plan are packed (zlib).
+are never searched is the codec's JSON text; a snapshot and a plan are packed (zlib).
 """
 
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ from sqlalchemy.types import TypeDecorator
 
 
 class UtcText(TypeDecorator[datetime]):
-    """Aware datetimes, as ISO 8601 text in UTC with microseconds: its order is the order of time."""
+    """Aware datetimes as ISO 8601 text in UTC with microseconds, which has the order of time."""
 
     impl = String(32)
     cache_ok = True
@@ -133,7 +133,6 @@ entries = Table(
 ended rollback of all runs. The owner is a guest's UUID or a process id, ``mask`` the new mask."""
 
 IN_FORCE = "state IN ('intent', 'done', 'stuck')"
-"""No rollback has undone the entry."""
 
 MASKS_IN_FORCE = f"mask != '' AND {IN_FORCE}"
 PROCESSES_IN_FORCE = f"kind = 'process' AND {IN_FORCE}"
@@ -186,7 +185,7 @@ placements = Table(
     Column("run_seq", Integer, nullable=False, server_default="0"),
     Column("body", LONG_TEXT, nullable=False),
 )
-"""``run_seq`` is the ``runs.seq`` of the last run that the placement takes into account."""
+"""``run_seq``: ``runs.seq`` of the last run that the placement takes into account."""
 
 backoffs = Table(
     "backoffs",
@@ -265,8 +264,8 @@ audit_chain = Table(
     Column("purged_seq", Integer, nullable=False),
     Column("purged_hash", String(64), nullable=False),
 )
-"""One row: the last record, and the last one that was exported and purged (0: none). A write transaction locks it
-first, and only records up to ``purged_seq`` can be deleted."""
+"""One row: the last record, and the last one exported and purged (0: none). A write transaction locks it first; only
+records up to ``purged_seq`` can be deleted."""
 
 agent_chain = Table(
     "agent_chain",

@@ -1,4 +1,4 @@
-"""Write transactions that are repeated where the database ended them and nothing was stored."""
+"""Write transactions, repeated where the database ended them and nothing was stored."""
 
 import logging
 import time
@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LAST_RECORD = "pinner.last_record"
-"""The key in ``Connection.info`` of the number and hash of the transaction's last audit record."""
+"""The key in ``Connection.info`` of the transaction's last audit record, its number and hash."""
 
 WAITS = (0.1, 0.4, 1.5)
 """Seconds before each repetition. A database server restarts in about one second."""
@@ -28,11 +28,11 @@ _POSTGRESQL = ("40001", "40P01", "57P01", "57P02", "57P03")
 
 _MARIADB = (1047, 1053, 1213, 1927, 2002, 2003, 2006, 2013)
 """A node without its cluster, shutdown, deadlock, killed, and lost connections
-(https://mariadb.com/kb/en/mariadb-error-codes/). A Galera cluster reports a conflict of two nodes as a deadlock."""
+(https://mariadb.com/kb/en/mariadb-error-codes/). Galera reports a conflict of two nodes as a deadlock."""
 
 
 def write(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """After a deadlock or a lost connection, ``work`` is run again. If the connection is lost during the commit, the
+    """After a deadlock or a lost connection, ``work`` is run again. Where the connection is lost during the commit, the
     last audit record of ``work`` shows whether the transaction is stored; a ``work`` without audit records must be
     repeatable. Raises StoreUnavailable."""
     waits = iter(WAITS)
@@ -82,6 +82,6 @@ def _is_stored(engine: Engine, record: tuple[int, str]) -> bool:
 
 
 def put_host_row(connection: Connection, table: Table, host: str, values: dict[str, Any]) -> None:
-    """For a table of at most one row a host."""
+    """In a table of at most one row a host."""
     if not connection.execute(update(table).filter_by(host=host).values(values)).rowcount:
         connection.execute(insert(table).values(host=host, **values))

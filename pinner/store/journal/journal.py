@@ -38,10 +38,10 @@ MAX_NOTES = 256
 itself."""
 
 _LOCK_SECONDS = 0.1
-"""How long ``begin`` waits for the lock, because ``interrupted`` takes it for a moment, too."""
+"""How long ``begin`` waits for the lock, because ``interrupted`` takes it for a moment."""
 
 _RUN_ID_SECONDS = 2.0
-"""How long ``begin`` waits until the process that has the lock has stored its run."""
+"""How long ``begin`` waits until the process with the lock has stored its run."""
 
 
 class StoredJournal:
@@ -58,13 +58,13 @@ class StoredJournal:
         schema.ensure(self._engine)
         self._runs = Runs(self._engine)
         self.chain = AgentChain(self._engine)
-        """A run's record is stored in the same transaction as its state."""
+        """A run's record is stored in one transaction with its state."""
         self._lock_path = folder / "lock"
         self._lock: IO[bytes] | None = None
         self._locking_run: Run | None = None
         self._notes: dict[tuple[str, int], Entry] = {}
         self._noted: list[AgentEvent] = []
-        """An entry may be noted in two states; each is a record."""
+        """Each state in which an entry was noted is a record."""
         self._guard = threading.Lock()
 
     def require_room(self) -> None:
@@ -148,7 +148,7 @@ class StoredJournal:
         return self._runs.readable_entries(run)
 
     def placed(self) -> tuple[CpuSet, ...]:
-        """Includes the masks of interrupted and stuck changes, since the process may have them."""
+        """Includes the masks of interrupted and stuck changes: the process may have them."""
         return tuple(sorted(map(CpuSet.parse, self._distinct("mask", tables.PROCESSES_IN_FORCE)), key=str))
 
     def purge(self, before: datetime, is_kept: Callable[[str], bool], needed: Needed = lambda _: ()) -> int:
@@ -260,7 +260,7 @@ def end_earlier_boots(engine: Engine, boot: str, at: datetime, keeps: Callable[[
 
 
 def distinct_values(column: Column[Any], condition: str) -> Select[tuple[Any]]:
-    """The distinct values of a column of text, in the rows that meet a condition (a loose index scan).
+    """The distinct values of a text column, in the rows that meet a condition (a loose index scan).
 
     Each value costs one search in the index; SELECT DISTINCT would read all of it
     (https://www.sqlite.org/lang_with.html). An index on the column must have the same condition (CREATE INDEX ...
@@ -277,8 +277,8 @@ _PLACED = text(
     "SELECT guest.value FROM json_each(:guests) AS guest "
     "WHERE EXISTS (SELECT 1 FROM entries WHERE entries.owner = guest.value AND entries.state <> 'failed')"
 )
-"""Of a guest that a run touched, the first change is that of the metadata, and it did not fail. All changes of a guest
-that could not be read have failed."""
+"""Of a guest that a run touched, the first change is that of the metadata, and it did not fail. Of a guest that could
+not be read, all changes have failed."""
 _PERSISTED = text(
     "SELECT DISTINCT entries.owner, entries.kind, json_extract(entries.change, '$.target.part'), entries.mask "
     "FROM json_each(:guests) AS guest JOIN entries ON entries.owner = guest.value JOIN runs ON runs.id = entries.run "
@@ -289,7 +289,7 @@ _PERSISTED = text(
 
 
 def recorded_pins(engine: Engine, guests: Collection[str]) -> RecordedPins:
-    """By guest UUID. Each guest costs searches in the index of owners."""
+    """By guest UUID."""
     parameters = {"guests": json.dumps(sorted(guests))}
     with reading(engine) as connection:
         placed = frozenset(connection.execute(_PLACED, parameters).scalars())

@@ -19,7 +19,7 @@ _APPLICATION = b"pinner state folder"
 class StateOwner:
     name: str
     machine: str
-    """A hash of /etc/machine-id, which machine-id(5) asks to keep confidential; empty where the host has none."""
+    """A hash of /etc/machine-id, which machine-id(5) asks to keep confidential; empty without one."""
 
     def __str__(self) -> str:
         return f"{self.name} (machine {self.machine[:12] or 'unknown'})"

@@ -17,11 +17,10 @@ LOG = logging.getLogger(__name__)
 
 RETRY_SECONDS = 30.0
 _LIMIT_SECONDS = 300.0
-"""An attempt that takes longer hangs."""
 
 
 class UnusableChain:
-    """Satisfies the agent's Chain; each method raises the error of the journal's opening."""
+    """Satisfies the agent's Chain."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self._error = error
@@ -58,7 +57,7 @@ class UnusableJournal:
 
 
 class LastMasks:
-    """The masks in force as the journal says, or as it said last while it cannot be read."""
+    """The masks in force, or those of the last reading while the journal cannot be read."""
 
     def __init__(self, journal: StoredJournal | UnusableJournal) -> None:
         self._journal = journal
@@ -97,8 +96,8 @@ def open_journal(folder: Path) -> StoredJournal | UnusableJournal:
 
 
 class JournalRetry(Worker):
-    """A thread that opens the journal again and again: a disk may be full for a while. Then it ends by PinnerError, and
-    with it the agent, whose next start first recovers the run that a dead process left open."""
+    """Opens the journal again and again: a disk may be full for a while. Then it ends the agent by PinnerError, whose
+    next start first recovers the run that a dead process left open."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__("journal retry", _LIMIT_SECONDS)

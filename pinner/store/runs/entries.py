@@ -1,5 +1,3 @@
-"""Entries of runs as rows."""
-
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, TypeVar
@@ -16,7 +14,7 @@ from pinner.store.database import tables
 from pinner.store.database.damage import is_damage, repair
 
 OWNER_LENGTH = 64
-"""Characters. A UUID and a process id are shorter."""
+"""Characters; a UUID and a process id have fewer."""
 
 REPEATED = ("kind", "owner", "name", "mask")
 _STATE = ("run", "seq", "state", "at", "error", "definition")
@@ -97,7 +95,7 @@ def write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
 
 
 def correct_entries(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Replace the prior masks and definitions of stored entries, and the masks of their found threads."""
+    """Replace the changes, definitions and found threads of stored entries."""
     table = tables.entries
     for entry in entries:
         row = entry_row(entry)
@@ -118,7 +116,7 @@ def _update(connection: Connection, changed: list[dict[str, Any]]) -> None:
 
 
 Marks = dict[int, tuple[str, datetime, str]]
-"""State, time and error by ``seq``: an entry that was noted again has another mark."""
+"""State, time and error by ``seq``: an entry noted again has another mark."""
 
 
 def news(connection: Connection, run: str, seen: Marks) -> tuple[tuple[Entry, ...], int]:

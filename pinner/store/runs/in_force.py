@@ -40,9 +40,8 @@ from pinner.store.runs.entries import REPEATED, readable
 _RUNS, _ENTRIES = tables.runs.c, tables.entries.c
 IN_FORCE: tuple[EntryState, ...] = ("intent", "done", "stuck")
 _NEVER_MADE = ("running", "undone", "rolled_back", "failed")
-"""A rollback of all runs does not change a run without entries in these states."""
+"""A rollback of all runs leaves a run without entries in these states."""
 _RESTORED = ("undone", "rolled_back", "rolled_back_partly")
-"""The definitions of guests that are gone were restored."""
 _LASTING = and_(_RUNS.persist, _ENTRIES.kind.in_(DEFINED))
 _NOT_REPEATED = dict.fromkeys(REPEATED, "")
 BATCH = 1000
@@ -56,8 +55,8 @@ class _Closing(NamedTuple):
 
 
 def of_host(host: str) -> Any:
-    """The entries that a rollback of all runs undoes. The definition of a guest that is gone is in force, too, until a
-    rollback has restored it."""
+    """The entries that a rollback of all runs undoes, also the definition of a guest that is gone, until a rollback has
+    restored it."""
     kept = and_(_LASTING, _ENTRIES.state == "gone", _RUNS.state.not_in(_RESTORED))
     return and_(
         _RUNS.id == _ENTRIES.run,
@@ -68,7 +67,7 @@ def of_host(host: str) -> Any:
 
 
 def placed_processes(connection: Connection) -> dict[ThreadKey, int]:
-    """See Journal.placed_processes. It works with SQLite only."""
+    """See Journal.placed_processes. It needs SQLite."""
     started = json_value(_ENTRIES.change, "$.target.part").label("started")
     since = func.min(json_value(_ENTRIES.lineage, "$.since"))
     query = select(_ENTRIES.owner, started, since).where(text(tables.PROCESSES_IN_FORCE))
@@ -77,13 +76,13 @@ def placed_processes(connection: Connection) -> dict[ThreadKey, int]:
 
 
 def json_value(column: ColumnElement[str], path: str, damaged: ColumnElement[str] | None = None) -> ColumnElement[Any]:
-    """Where the text is damaged, ``damaged`` or NULL. json_extract alone would fail for all rows together."""
+    """Where the text is damaged, ``damaged`` or NULL. json_extract alone would fail for all rows."""
     return case((func.json_valid(column) == 1, func.json_extract(column, path)), else_=damaged)
 
 
 def later(connection: Connection, run: str, owners: Iterable[str]) -> Iterator[tuple[str, int, str]]:
-    """The changes (JSON) that later applies made to these owners or to the host itself, latest first, each with the id
-    and the number of its run."""
+    """The changes (JSON) that later applies made to these owners or to the host itself, latest first, each with its
+    run's id and number."""
     began = select(_RUNS.seq).where(_RUNS.id == run).scalar_subquery()
     query = (
         select(_RUNS.id, _RUNS.seq, _ENTRIES.change)
@@ -108,9 +107,9 @@ def result_of(change: Change) -> State | int | tuple[PartPin, ...]:
 
 
 def close_all(connection: Connection, run: Run, own: Iterable[Entry], also: Collection[str] = ()) -> None:
-    """Store the outcome of a rollback of all runs in every entry and run that it undid, and delete the host's recorded
-    placement. Changes of an earlier boot that no definition has are gone. What the rollback could not undo is in the
-    entries of the other runs. A run opened after it keeps its state, unless it is one of ``also``."""
+    """Store the outcome of a rollback of all runs in each entry and run that it undid, and delete the host's recorded
+    placement. Changes of an earlier boot that no definition has are gone. What could not be undone is in the entries of
+    the other runs. A run opened later keeps its state, unless it is one of ``also``."""
     began = connection.execute(select(_RUNS.seq).where(_RUNS.id == run.id)).scalar_one()
     before = or_(_RUNS.seq < began, _RUNS.id.in_(also))
     lost = _close_entries(connection, run, {entry.change.target.key: entry for entry in own}, before)

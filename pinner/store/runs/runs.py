@@ -1,5 +1,5 @@
-"""Runs, their entries, and the placement that they leave on a host. The agent's journal has the original of the runs,
-the central database a copy."""
+"""Runs, their entries, and the placement that they leave. The agent's journal has the originals, the central database
+copies."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
@@ -109,10 +109,10 @@ class Runs:
         also: Collection[str] = (),
         corrected: Collection[Entry] = (),
     ) -> bool:
-        """False, and nothing is stored, if it has ended already. The final state of a rollback also becomes the state
-        of the run that it undid, or of all runs. ``changed`` makes the audit records of the entries that differ from
-        the stored ones. ``head`` is the agent's signed head after the run. ``also``: see ``opened_later``.
-        ``corrected``: see apply's Journal."""
+        """False, and nothing is stored, if it has ended already. A rollback's final state also becomes that of the run
+        that it undid, or of all runs. ``changed`` makes the audit records of the entries that differ from the stored
+        ones. ``head``: the agent's signed head after the run. ``also``: see ``opened_later``. ``corrected``: see
+        apply's Journal."""
         entries, events = tuple(entries), tuple(events)
 
         def store(connection: Connection) -> bool:
@@ -158,7 +158,7 @@ class Runs:
             return tuple(Run(*row) for row in connection.execute(query))
 
     def opened_later(self, run: Run) -> tuple[str, ...]:
-        """The host's runs that were opened after this one; the agent may have begun them before it."""
+        """The host's runs opened after this one; the agent may have begun them before it."""
         runs = tables.runs.c
         since = select(runs.seq).where(runs.id == run.id).scalar_subquery()
         with reading(self._engine) as connection:
@@ -309,7 +309,7 @@ def _query() -> Select[Any]:
 
 
 _QUERY = _query()
-"""To build it takes eight times as long as to execute it, and each reconcile asks several times."""
+"""Building it takes eight times as long as executing it, and each reconcile asks several times."""
 
 
 class Placements:
@@ -324,9 +324,9 @@ class Placements:
         return (codec.load(Placement, row.body, "placement"), row.run_seq) if row else None
 
     def put(self, placement: Placement, at: datetime, run_seq: int, last_run: int | None = None) -> None:
-        """``run_seq`` is the number of the last run that it takes into account. ``last_run`` is the number of the
-        host's last applied run, as the caller has read it (0: none). If it is another one by now, nothing is stored:
-        the placement would show the host as it was before."""
+        """``run_seq``: the number of the last run that it takes into account. ``last_run``: the number of the host's
+        last applied run, as the caller has read it (0: none). If it is another one by now, nothing is stored: the
+        placement would show an earlier host."""
         values = {"stored_at": at, "run_seq": run_seq, "body": codec.dump(placement).decode()}
 
         def store(connection: Connection) -> None:
