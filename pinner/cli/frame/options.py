@@ -323,6 +323,16 @@ def _contradictions(topology: "Topology") -> Iterator[str]:
             yield f"CPU {cpu.id} is on node {cpu.node}, which is not listed"
         if cpu.l3 is not None and not 0 <= cpu.l3 < len(topology.l3_domains):
             yield f"CPU {cpu.id} is in level-3 domain {cpu.l3}, which is not listed"
+    yield from _impossible_distances(topology)
+
+
+def _impossible_distances(topology: "Topology") -> Iterator[str]:
+    from pinner.model.machine.topology import MAX_DISTANCE  # as in read_snapshot
+
+    for node in topology.nodes:
+        for other, distance in node.distances.items():
+            if not 0 <= distance <= MAX_DISTANCE:
+                yield f"node {node.id} has a distance to node {other} that is not from 0 to {MAX_DISTANCE}: {distance}"
 
 
 def _invalid(file: Path, why: str) -> Invalid:

@@ -126,6 +126,10 @@ class HugePages:
     """Free pages."""
 
 
+MAX_DISTANCE = 255
+"""The kernel has 8 bits for a distance (numa_set_distance), as ACPI's SLIT has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A NUMA node; it may have no CPU or no memory."""

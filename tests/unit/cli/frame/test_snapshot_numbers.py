@@ -13,6 +13,7 @@ from pinner import codec
 from pinner.cli.frame.options import plan_offline, read_snapshot
 from pinner.model.errors import Invalid, PinnerError
 from pinner.model.kinds import REMEDIES
+from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.questions import GuestShape
 from pinner.model.snapshot import Snapshot
@@ -82,6 +83,16 @@ def test_the_command_tells_it_on_one_line(without_service, cli, tmp_path):
     assert len(result.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("distance", "is_possible"), [(-1, False), (255, True), (256, False), (2**64 - 1, False)])
+def test_a_distance_that_no_kernel_reports_is_refused(without_service, cli, tmp_path, distance, is_possible):
+    """With 2**64 - 1, the plan's objective had a number that could not be read back."""
+    file = tmp_path / "host.json"
+    file.write_text(json.dumps(changed([(FIRST[".topology.nodes[].distances{}"], distance)])))
+    result = cli("plan", "--snapshot", file)
+    assert result.status == (0 if is_possible else 2)
+    assert is_possible or f"that is not from 0 to 255: {distance}" in result.err
+
+
 def test_a_key_of_any_length_is_cut_off(without_service, cli, tmp_path):
     document = changed([])
     document["topology"]["nodes"][0]["distances"] = {"9" * 100_000: 10}
@@ -116,4 +127,4 @@ def test_other_numbers_are_refused_or_give_a_plan(tmp_path_factory, numbers, req
         return
     assert text.render(plan)
     assert shell.render(plan)
-    json.dumps(codec.plain(plan), allow_nan=False)
+    assert codec.load(Plan, codec.dump(plan)) == plan
