@@ -30,10 +30,7 @@ class _Report:
         if self.debug if traced is None else traced:
             traceback.print_exc()
         document = {"error": {"code": code, "message": message, "details": dict(details)}}
-        print(
-            json.dumps(document, default=repr) if self.json else visible(f"{self.program}: error: {message}"),
-            file=sys.stderr,
-        )
+        print(_as_json(document) if self.json else visible(f"{self.program}: error: {message}"), file=sys.stderr)
         return status
 
     def interrupted(self, message: str) -> int:
@@ -47,6 +44,11 @@ class _Report:
         hint = " (--debug shows the traceback)" if self.debug is False else ""
         message = f"internal: {type(error).__name__}: {error}{hint}"
         return self.error("internal", message, 1, {}, traced=self.debug is not False)
+
+
+def _as_json(document: Mapping[str, Any]) -> str:
+    """A value that JSON lacks (infinity, an object) is written as text, as in REST."""
+    return json.dumps(json.loads(json.dumps(document, default=repr), parse_constant=str))
 
 
 def guarded(program: str, command: Callable[[], int], *, debug: bool | None = None, as_json: bool = False) -> int:

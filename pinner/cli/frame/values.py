@@ -1,7 +1,6 @@
 """Types of option values: each turns text into a value, or raises an error that says which values are valid."""
 
 import argparse
-import math
 import re
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,7 +10,7 @@ from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid
 from pinner.model.page import MAX_LIMIT
 from pinner.model.plan.objective import MOST_WEIGHT
-from pinner.model.plan.request import MAX_BUDGET, MAX_MOVES
+from pinner.model.plan.request import MAX_BUDGET, MAX_MOVES, MOST_PERCENT
 
 # The functions below import what only few commands use: a command imports only what it uses (see main).
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def seconds(text: str) -> float:
 
 
 def percent(text: str) -> float:
-    return _number(text, math.inf, "a number of per cent of one CPU, 0 or more")
+    return _number(text, MOST_PERCENT, f"a number of per cent of one CPU from 0 to {MOST_PERCENT}")
 
 
 def moves(text: str) -> int:
@@ -181,6 +180,6 @@ def whole(text: str, least: int, most: int, expected: str) -> int:
 
 def _number(text: str, most: float, expected: str) -> float:
     # float() also reads digits of other scripts, underscores and words such as nan.
-    if not _NUMBER.fullmatch(text) or not (value := float(text)) <= most or math.isinf(value):
+    if not _NUMBER.fullmatch(text) or not (value := float(text)) <= most:
         raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
     return value

@@ -19,6 +19,7 @@ from pinner.store.tokens import Tokens
 if TYPE_CHECKING:
     from pinner.model.run.token import Token
 
+LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 ROLE_HELP = (
     "reader: every GET; operator: also snapshots, plans, applies, rollbacks and exclusions; admin: everything; "
     "hook: only the events of guests, and the topology of hosts"
@@ -104,7 +105,9 @@ def _end(expires: timedelta | datetime | None, now: datetime) -> datetime | None
     try:
         end = now + expires if isinstance(expires, timedelta) else expires
     except OverflowError:
-        raise Invalid("--expires", str(expires), "a time span that ends before the year 10000") from None
+        end = LATEST
+    if end >= LATEST:  # another time zone might not have it
+        raise Invalid("--expires", str(expires), f"a time before {LATEST:%Y-%m-%d}")
     if end <= now:
         raise Invalid("--expires", end.isoformat(timespec="seconds"), "a time span, or a date in the future")
     return end

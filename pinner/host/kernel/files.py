@@ -107,12 +107,13 @@ def text(path: Path) -> str | None:
 
 
 def number(path: Path) -> int | None:
-    """None also for a negative number, which means "unknown" in these files."""
+    """None also for a negative number, which means "unknown" in these files, and above 64 bits, where no kernel counts:
+    a snapshot with it could be saved, and not be read again."""
     try:
         value = int(text(path) or "")
     except ValueError:
         return None
-    return value if value >= 0 else None
+    return value if 0 <= value < 1 << 64 else None
 
 
 def cpu_list(path: Path) -> CpuSet | None:

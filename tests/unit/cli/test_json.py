@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from pinner.cli.manage import manage
-from pinner.model.errors import HostUnreachable
+from pinner.model.errors import HostUnreachable, Invalid
 
 LISTS = [
     "host list",
@@ -86,6 +86,19 @@ def test_a_failure_keeps_its_status(pinner, cli, monkeypatch, error, code, statu
     result = cli("host", "list", "--json")
     assert result.status == status
     assert json.loads(result.err)["error"]["code"] == code
+
+
+@pytest.mark.parametrize(("number", "shown"), [("1e400", "Infinity"), ("-1e400", "-Infinity"), ("NaN", "NaN")])
+def test_a_number_that_json_lacks_is_a_text_in_an_error(pinner, cli, monkeypatch, number, shown):
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    def fail():
+        raise Invalid("samples", float(number), "a finite number")
+
+    monkeypatch.setattr(pinner, "hosts", fail)
+    error = json.loads(cli("host", "list", "--json").err, parse_constant=refuse)["error"]
+    assert error["details"]["value"] == shown
 
 
 def test_errors_of_pinner_manage(capsys):

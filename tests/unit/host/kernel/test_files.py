@@ -17,6 +17,9 @@ from pinner.model.cpuset import CpuSet
         (b"three", None),
         (b"0x10", None),
         (b"\xff\xfe", None),
+        (b"18446744073709551615", 2**64 - 1),
+        (b"18446744073709551616", None),
+        (b"9" * 5000, None),
     ],
 )
 def test_number_in_a_file(tmp_path, content, expected):
