@@ -122,7 +122,7 @@ class ServiceParts:
         timing: Timing | None = None,
     ) -> None:
         """``sample_seconds`` is the default sample of CPU use. ``migration`` is how long a guest counts as leaving.
-        ``timing`` are the clocks of probes; None: those of the machine."""
+        Without ``timing``, probes use the clocks of the machine."""
         self.store = store
         metrics = Metrics(store.probe)
         self.hosts = hosts = Hosts(agents, store.guest_hints, now, metrics.observed, migration=migration)

@@ -99,7 +99,7 @@ class Metrics:
         self._agents, self._checks = agents, checks
 
     def seconds_since_reconcile(self, host: str) -> float | None:
-        """None where no reconcile ended since this server started."""
+        """None: no reconcile ended since this server started."""
         observed_at = self._observed_at.get(host)
         return None if observed_at is None else self._clock() - observed_at
 

@@ -30,7 +30,7 @@ from pinner.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class StrategyInfo:
-    """The description of a strategy: its name, one sentence, and the request fields that it reads."""
+    """A strategy."""
 
     name: str
     """The name, for a request."""
@@ -47,24 +47,23 @@ class Service(Protocol):
     def hosts(self) -> tuple[str, ...]:
         """The names of the hosts that can be planned for."""
 
-    def strategies(self) -> tuple[StrategyInfo, ...]:
-        """The strategies that are installed."""
+    def strategies(self) -> tuple[StrategyInfo, ...]: ...
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         """A new snapshot, which is not stored. 0 seconds: without CPU use, at once."""
 
     def topology(self, host: str) -> Topology:
-        """The call does not read processes and guests."""
+        """Reads neither processes nor guests."""
 
     def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
-        """How many more guests fit beside the present ones, of so many vCPUs, or (None) of 1, 2, 4 and so on; and
+        """How many more guests of so many vCPUs, or (None) of 1, 2, 4 and so on, fit beside the present ones; and
         exactly for guests of a shape, by planning them. Up to two seconds old. Raises Invalid."""
 
     def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
-        """The plans for the host as it is now, and for the host of the scenario. Nothing is stored."""
+        """The plans for the host as it is now, and for that of the scenario. Nothing is stored."""
 
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
-        """By all installed checks over two samples of the host's counters."""
+        """By all installed checks, over two samples of the host's counters."""
 
     def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
         """Of the host and its guests, or of one guest (name or UUID); ``series`` are names, none: all. Raises NotFound
@@ -80,20 +79,18 @@ class Service(Protocol):
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """Returns its id (content hash), too. None: the configured sample."""
 
-    def snapshot(self, snapshot: str) -> Snapshot:
-        """``snapshot`` is the id of a stored one."""
+    def snapshot(self, snapshot: str) -> Snapshot: ...
 
     def plan(
         self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
     ) -> Plan:
-        """From a stored snapshot, or (None) from a new one; the plan is stored."""
+        """From a stored snapshot or (None) a new one; the plan is stored."""
 
-    def plan_by_id(self, plan: str) -> Plan:
-        """``plan`` is the id of a stored one."""
+    def plan_by_id(self, plan: str) -> Plan: ...
 
     def explain(self, plan: str, guest: str) -> Explanation:
-        """Why a plan gives a guest (name or UUID) its CPUs, and what other places would cost. Raises Invalid for a plan
-        that a policy made: it depends on the recorded placement of that time."""
+        """Why a plan gives a guest (name or UUID) its CPUs, and what other places would cost. Raises Invalid for a
+        policy's plan: it depends on the recorded placement of that time."""
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         """Of one host or (None) of all."""
@@ -108,28 +105,24 @@ class Service(Protocol):
         """Returns the run of the rollback. Raises RunConflict for a run without changes in place."""
 
     def rollback_all(self, host: str, caller: Caller) -> Run:
-        """Start to give everything on the host what it had before pinner first touched it.
+        """Start to give everything on the host what it had before pinner first touched it: undo all runs in the agent's
+        journal. Raises PolicyConflict while a policy is enforced, and HostBusy while a run is under way."""
 
-        It undoes all runs that the agent's journal has. Raises PolicyConflict while a policy is enforced, and HostBusy
-        while a run is under way.
-        """
-
-    def run(self, run: str) -> Run:
-        """The run as it is now."""
+    def run(self, run: str) -> Run: ...
 
     def outcome(self, run: str) -> RunOutcome:
         """Observed, not tested. Raises NotFound, and RunConflict for a run that has not ended."""
 
     def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
-        """Start to switch between the present placement and the planned one, in ``windows`` windows of each, of
-        ``seconds`` each. The probe continues by itself, and ends with the placement that it found.
+        """Start to switch between the present and the planned placement, in ``windows`` windows of each, of ``seconds``
+        each. The probe continues by itself, and ends with the placement that it found.
 
         Raises NotFound also where nothing is measured, Invalid, Blocked, PolicyConflict while a policy is enforced, and
         HostBusy while a run or another probe is under way.
         """
 
     def probe_by_id(self, probe: str) -> Probe:
-        """The probe as it is now. Raises NotFound."""
+        """Raises NotFound."""
 
     def cancel_probe(self, probe: str, caller: Caller) -> Probe:
         """The placement is put back soon after. An ended probe stays as it is."""
@@ -141,13 +134,13 @@ class Service(Protocol):
         """A rollback has the entries of the run that it rolls back."""
 
     def follow(self, run: str) -> Iterator[RunProgress]:
-        """First the final entries, then each entry when it becomes final, until the run ends."""
+        """First the final entries, then each that becomes final, until the run ends."""
 
     def policy(self, host: str) -> Policy:
         """Raises NotFound where the host has none."""
 
     def setback(self, host: str) -> Setback | None:
-        """Why pinner set the mode to propose; None: pinner did not. Raises NotFound where the host has no policy."""
+        """Why pinner set the mode to propose; None: it did not. Raises NotFound where the host has no policy."""
 
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
         """A server of the host follows the new policy within seconds.
@@ -162,10 +155,8 @@ class Service(Protocol):
         ``set_policy``."""
 
     def drift(self, host: str) -> DriftReport:
-        """Compare the recorded placement with the kernel's affinities now; nothing is changed.
-
-        Under a new policy without a placement, CPU use is measured first.
-        """
+        """Compare the recorded placement with the kernel's affinities now. Under a new policy without a placement, CPU
+        use is measured first."""
 
     def set_excluded(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
         """Exclude a guest (name or UUID) from every placement by a mark in its metadata, or remove the mark."""
@@ -173,7 +164,7 @@ class Service(Protocol):
     def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
         """Of a guest of the host (None: the only host). The policy controller observes the host at once.
 
-        An event is a hint: a doubled or late event, or one of a guest that is gone, does no harm.
+        An event is a hint: a doubled or late one, or one of a guest that is gone, does no harm.
         """
 
     def audit(

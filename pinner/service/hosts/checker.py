@@ -51,8 +51,8 @@ class HostChecker:
         self._checks = checks or installed
         self._seconds = seconds
         self._running: dict[tuple[str, int], tuple[HostCheck, float, _Answer]] = {}
-        """Checks that did not end in time are not begun again before they end. A plug-in's function may have no hash,
-        so the key has its identity."""
+        """Checks that did not end in time are not begun again before they end. The key has the identity of a plug-in's
+        function, which may have no hash."""
         self._lock = threading.Lock()
 
     def check(self, reading: HostReading) -> CheckReport:
@@ -125,8 +125,7 @@ def _changed(snapshot: Snapshot, code: str) -> frozenset[TargetKey]:
 
 
 def _sound(check: HostCheck, fault: Found, changed: Callable[[], frozenset[TargetKey]]) -> CheckFinding:
-    """A finding that cannot be sent and shown, or has no evidence, becomes one that says so: mypy does not check a
-    plug-in."""
+    """A finding that cannot be sent or has no evidence becomes one that says so: mypy does not check a plug-in."""
     try:
         cured = bool(fault.targets) and not changed().isdisjoint(target.key for target in fault.targets)
         result = finding(check, fault, is_fixable=cured)
@@ -146,7 +145,7 @@ def _failed(check: HostCheck, why: str) -> CheckFinding:
 
 
 def _words(error: BaseException) -> str:
-    """The error of a plug-in may have any length, or no text at all."""
+    """A plug-in's error may have any length, or no text."""
     try:
         text = repr(error)
     except Exception:

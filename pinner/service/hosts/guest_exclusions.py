@@ -1,4 +1,4 @@
-"""Marks a guest, in its libvirt metadata, so that pinner skips it."""
+"""Marks a guest in its libvirt metadata, so that pinner skips it."""
 
 from collections.abc import Callable
 from datetime import datetime

@@ -25,15 +25,13 @@ MEASUREMENTS = 4
 MEASURING_CALLERS = 8
 """Each occupies a thread of the server for the time of the sample."""
 OBSERVING_CALLERS = 12
-"""Each occupies a thread of the server. Others must stay free for callers who read only the database."""
+"""Each occupies a thread of the server; callers who read only the database need the others."""
 PLACE_SECONDS = 1.0
 """The longest wait until fewer than OBSERVING_CALLERS observe hosts."""
 RETRY_SECONDS = 5
 
 
 class Hosts:
-    """The agents by host name, and snapshots with the facts from guest events."""
-
     def __init__(
         self,
         agents: Mapping[str, Agent],
@@ -95,13 +93,11 @@ class Hosts:
             return taken
 
     def topology(self, host: str) -> Topology:
-        """Raises like ``observe``."""
         agent = self.agent(host)
         with self._observation():
             return self._topologies[host].call(None, agent.topology)
 
     def reading(self, host: str, sample_seconds: float) -> HostReading:
-        """Raises like ``snapshot``."""
         agent = self.agent(host)
         with self._measurement():
             return self._readings[host].call(sample_seconds, lambda: agent.reading(sample_seconds))
@@ -161,8 +157,8 @@ T = TypeVar("T")
 
 
 class SharedCalls(Generic[T]):
-    """Makes at most ``at_once`` calls at the same time. Callers share a call that waits to begin: one that began
-    earlier could miss what a caller has just done."""
+    """Makes at most ``at_once`` calls at the same time. Callers share a call that waits to begin: one under way could
+    miss what a caller has just done."""
 
     def __init__(self, at_once: int) -> None:
         self._slots = threading.Semaphore(at_once)
@@ -170,7 +166,7 @@ class SharedCalls(Generic[T]):
         self._waiting: dict[object, Future[T]] = {}
 
     def call(self, key: object, function: Callable[[], T]) -> T:
-        """Calls with an equal ``key`` do the same. All callers get the exception."""
+        """Calls with an equal ``key`` do the same; all callers get its exception."""
         with self._lock:
             shared = self._waiting.get(key)
             if first := shared is None:

@@ -1,1 +1,1 @@
-"""What runs bring about: measures before and after a run, watches that may undo it, and probes."""
+"""What runs bring about: measures before and after a run, its watch, and probes."""

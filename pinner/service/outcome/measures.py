@@ -20,12 +20,11 @@ from pinner.model.outcome.measures import (
 from pinner.service.hosts.hosts import Hosts
 
 DEFAULT = timedelta(hours=1)
-"""The length of a span without a beginning."""
+"""The length of a span without a beginning. No earlier time can be so long ago."""
 
 _GUEST = "guest"
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC) + DEFAULT
-"""No time can be DEFAULT before an earlier one."""
 
 
 class MeasureReader:

@@ -1,4 +1,4 @@
-"""OutcomeKeeper: what was measured before and after each run, and the watch of a run that may undo it."""
+"""OutcomeKeeper: the measures before and after each run, and the watch of a run that may undo it."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -164,7 +164,7 @@ class OutcomeKeeper:
         return f"; {spots}" if spots else ""
 
     def _look(self, run: Run) -> None:
-        """The guard follows from the stored measures, so a restart ends no watch."""
+        """A restart ends no watch: the guard follows from the stored measures."""
         stored = self._store.outcomes.watch(run.id)
         if not run.watch_seconds or run.ended_at is None or not _goes_on(stored):
             return
@@ -188,8 +188,8 @@ class OutcomeKeeper:
         return setback.why if setback is not None and setback.run == run.id else ""
 
     def _without_a_look(self, run: Run, now: datetime, known: str) -> Watch | None:
-        """The end of a watch that cannot go on. Where a server already found why the run is worse (``known``), it is
-        never too late to undo the run."""
+        """The end of a watch that cannot go on. A run that a server already found worse (``known``) is undone however
+        late."""
         if run.state not in ("applied", "applied_partly"):
             undo = self._undo_of(run)
             if undo is not None and undo.origin == _origin(run):
@@ -216,8 +216,8 @@ class OutcomeKeeper:
         self._undo(run, why)
 
     def _undo(self, run: Run, why: str) -> None:
-        """The verdict is stored first: while the agent cannot undo the run, the next pass tries again. A person may
-        have set the policy since, so it stays."""
+        """The verdict is stored first: if the agent cannot undo the run now, the next pass tries again. The policy
+        stays where a person has set it since."""
         self._runs.get(run.id)  # a purged run gets no verdict
         if self._store.outcomes.watch(run.id) is None:
             self._store.outcomes.put_watch(run.id, Watch("watching", self._now(), why))
@@ -234,7 +234,7 @@ class OutcomeKeeper:
             self._end_watch(run, Watch("worse", self._now(), why, undo.id))
 
     def _undo_later_run(self, run: Run, why: str, refusal: RunConflict) -> None:
-        """Roll back the policy's run that stands in the way. The watch stays open for the next pass."""
+        """Roll back the policy's run that stands in the way; the watch stays open for the next pass."""
         if (again := self._samples.changed_again(run)) is None:
             self._end_watch(run, not_undone(why, refusal, self._now()))
             return
@@ -247,8 +247,8 @@ class OutcomeKeeper:
             self._end_watch(run, not_undone(why, error, self._now()))
 
     def _require_ready(self, run: Run) -> None:
-        """Raises HostUnreachable or HostBusy. A refused rollback is a run of its own, and many of them hide the runs
-        before."""
+        """Raises HostUnreachable or HostBusy. A refused rollback would be a run of its own, and many of them hide
+        earlier runs."""
         with suppress(NotFound):
             self._hosts.agent(run.host).run(run.id)
         self._runs.require_idle(run.host)
@@ -291,7 +291,7 @@ def watch_end(run: Run) -> datetime:
 
 
 def is_over(run: Run, run_samples: RunSamples, now: datetime) -> bool:
-    """The end is LATE later where the last steps, without which the watch cannot tell anything, are not complete."""
+    """The end is LATE later where the last steps, which the watch needs, are not complete."""
     is_decidable = known_steps(run_samples.before, run_samples.after, needed_steps(run.watch_seconds)) >= IN_A_ROW
     return now >= watch_end(run) + (timedelta(0) if is_decidable else LATE)
 

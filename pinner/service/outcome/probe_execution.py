@@ -32,7 +32,7 @@ T = TypeVar("T")
 BUSY_TRIES = 30
 """Tries, one a second, while another run works on the host."""
 STEP = min(ROWS)
-"""Seconds. A step of the history is complete three steps later: as long as the wash-out is."""
+"""Seconds. A step of the history is complete three steps later, as long as the wash-out is."""
 UNDO_TRIES = 10
 """Tries, one a second, to put the placement back at the end."""
 _NEIGHBOURS = 50
@@ -45,7 +45,7 @@ class Switches:
         self._pause = pause
         self._caller = Caller(probe.actor, probe.mark, "")
         self._placed = ""
-        """The run that placed the host as planned; empty: the host is as it was."""
+        """The run that placed the host as planned; empty: none."""
 
     def switch(self, arm: Arm) -> None:
         """Raises what the runs raise, and RunConflict where not all is placed."""
@@ -78,7 +78,7 @@ class Switches:
 def put_back(runs: RunManager, probe: Probe) -> tuple[str, str]:
     """Roll back the run of the probe that is in place, if there is one.
 
-    Returns the run that could not be undone completely, and why; or two empty texts. Raises HostBusy while a run of the
+    Returns the run that could not be undone completely, and why, or two empty texts. Raises HostBusy while a run of the
     probe is under way, and other errors that may be over later.
     """
     probe_runs = [
@@ -143,8 +143,7 @@ class Stop:
             self.event.set()
 
 
-class _StoppedError(Exception):
-    """The probe was ordered to end."""
+class _StoppedError(Exception): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ class _Span:
     arm: Arm
     since: datetime
     passed: float
-    """The time in seconds of Timing.monotonic."""
+    """In seconds of Timing.monotonic."""
     begin: datetime
     end: datetime
     before: Snapshot | None
@@ -265,7 +264,7 @@ class ProbeExecution:
             raise _StoppedError
 
     def _end(self, state: ProbeState, why: str) -> None:
-        """The server's next pass does what is not possible now."""
+        """The server's next pass does what fails here."""
         for _ in range(UNDO_TRIES):
             try:
                 in_place, hindrance = put_back(self._runs, self._probe)
@@ -281,7 +280,7 @@ class ProbeExecution:
 def store_end(
     probes: Probes, probe: Probe, state: ProbeState, why: str, undone: tuple[str, str], now: datetime
 ) -> None:
-    """Has the verdict if all windows are over. ``undone`` is the result of ``put_back``."""
+    """Has the verdict if all windows are over; ``undone`` is the result of ``put_back``."""
     in_place, hindrance = undone
     state = "failed" if in_place else state
     outcome = verdict.outcome(probe.windows) if state == "ended" else None

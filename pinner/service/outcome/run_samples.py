@@ -1,4 +1,4 @@
-"""Reads what was measured before and after a run, and how much of that a watch needs."""
+"""The samples before and after a run, and how many of them a watch needs."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,10 +21,10 @@ STEP = min(ROWS)
 """The step of the history that a watch reads, in seconds."""
 
 LATE = timedelta(seconds=3 * STEP)
-"""After this time the steps up to a moment are complete: the next count completes a step."""
+"""The steps up to a moment are complete so much later: the next count completes a step."""
 
 LEEWAY = timedelta(minutes=5)
-"""The run and a late look may together take so long without a loss of measures before the run."""
+"""If the run and a late look together take no longer, no measures before the run are lost."""
 
 _KEPT = timedelta(seconds=STEP * ROWS[STEP])
 """The history has such steps for an hour."""
@@ -38,7 +38,7 @@ def watched_span(watch_seconds: int) -> timedelta:
 def known_span(watch_seconds: int) -> timedelta:
     """The time before the run whose steps are compared.
 
-    The history must have it until the last look: if the first steps were lost during the watch, the mark would move,
+    The history must have it until the last look: if its first steps were lost during the watch, the mark would move,
     and a false stop would be more likely.
     """
     return _KEPT - watched_span(watch_seconds) - LEEWAY
@@ -60,7 +60,7 @@ SPAN = timedelta(minutes=5)
 _NEIGHBOURS = 50
 
 _DISTURBING = ("guest-reset", "guest-paused", "guest-stopped", "guest-started")
-"""Events after which a guest's measures cannot be compared with those from before."""
+"""After these events a guest's measures cannot be compared with earlier ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class RunSamples:
     before: tuple[Sample, ...]
     after: tuple[Sample, ...]
     why: str
-    """Why the samples end before their time, or are missing."""
+    """Why samples are missing or end too early."""
 
     def notes(self, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:
         if self.why:
@@ -148,8 +148,8 @@ class RunSampleReader:
         return self._read(run, SPAN, SPAN, self._guests(run), self.latest(run.host)).samples()
 
     def before(self, host: str, guests: dict[str, str], watch_seconds: int) -> tuple[Sample, ...]:
-        """What a watch would have of the time before a run that would begin now and change ``guests`` (UUID to
-        name)."""
+        """What a watch of a run that began now and changed ``guests`` (UUID to name) would have of the time before
+        it."""
         now = self._now()
         run = Run("", "apply", host, "", "", "", "running", now, ended_at=now)
         return self._read(run, known_span(watch_seconds), timedelta(0), guests, self.latest(host)).samples().before
@@ -157,9 +157,9 @@ class RunSampleReader:
     def watched(self, run: Run, span: timedelta) -> RunSamples:
         """The samples by which the watch of a run judges it, ``span`` long after it.
 
-        The watch of a policy's run goes on through the policy's next runs, or there would be no time to find one of
-        them worse, and through the release of another guest. Before the run, the samples since the policy's last run
-        count, if they are enough.
+        A policy's watch goes on through the policy's next runs, or there would be no time to find one of them worse,
+        and through the release of another guest. Before the run, the samples since the policy's last run count, if they
+        are enough.
         """
         guests, latest = self._guests(run), self.latest(run.host)
         before = max(SPAN, known_span_now(run.watch_seconds, self._now() - run.started_at))
@@ -239,7 +239,7 @@ class RunSampleReader:
 
 
 def _whole(agent: Agent, begin: datetime, end: datetime, step: int, series: tuple[str, ...]) -> tuple[History, ...]:
-    """Asks for parts where the values are too many for one answer. Raises like Agent.measures."""
+    """Asks for parts where one answer cannot have all values. Raises like Agent.measures."""
     try:
         return agent.measures(begin, end, step, "", series)
     except Invalid as error:

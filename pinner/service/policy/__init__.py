@@ -1,1 +1,1 @@
-"""The policies of hosts, what differs from them now, and the room that they leave."""
+"""The policies of hosts, the drift from them, and the room that they leave."""

@@ -1,4 +1,4 @@
-"""The present host, compared with its policy and its recorded placement."""
+"""The present host beside its policy and its recorded placement."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ class Observation:
     drifts: tuple[Drift, ...]
     error: str
     run_seq: int
-    """The number of the last run in the placement."""
+    """The number of the placement's last run."""
     last_run: int
     """The number of the host's last applied run, or 0."""
 
@@ -48,7 +48,7 @@ class Observer:
         self._now = now
 
     def observe(self, host: str, measurement: Snapshot | None, backoffs: Backoffs) -> Observation:
-        """``measurement`` has the CPU use just before; None: it is not known."""
+        """``measurement`` has the CPU use just before; None: not known."""
         policy = self._policies.find(host)
         placement, run_seq, last = self._recorded(host, policy)
         taken = self._hosts.snapshot(host, 0.0)
@@ -73,7 +73,7 @@ class Observer:
         return Observation(policy, placement, taken, plan, drifting, obstacle, run_seq, last)
 
     def placement(self, host: str, policy: Policy | None) -> Placement | None:
-        """The placement after the last applied run. Under a policy, only one of the policy's own request counts."""
+        """The placement after the last applied run; under a policy, only one of its own request."""
         return self._recorded(host, policy)[0]
 
     def names_to_watch(self, host: str) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class Observer:
         return run
 
     def _recorded(self, host: str, policy: Policy | None) -> tuple[Placement | None, int, int]:
-        """The placement, the number of the last run in it, and that of the last applied run. These say which of two
+        """The placement, the number of its last run, and that of the last applied run. These tell which of two
         placements is newer: the clock may have been set."""
         placement, since = self._store.placements.get(host) or (None, 0)
         last = self._store.runs.last_applied(host)
@@ -126,8 +126,8 @@ class Observer:
 
 
 def not_in_place(seen: Observation, wanted: Plan, failures: Failures) -> set[TargetKey]:
-    """The targets that the plan could not place, or did not try to. One that another program moves was placed before,
-    and stays recorded."""
+    """The targets that the plan could not place, or did not try to. A target that another program moves was placed
+    before, and stays recorded."""
     assert seen.plan is not None
     tried = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
     contested = {drift.target.key for drift in seen.drifts if drift.backoff_until and drift.cause in OTHERS}

@@ -49,7 +49,7 @@ class HostPolicies:
         self._publish(host)
 
     def set_back(self, run: Run, why: str, caller: Caller) -> None:
-        """Let an enforcing policy only propose: it would make the change again by which ``run`` made a guest worse."""
+        """Let an enforcing policy only propose: it would repeat the change by which ``run`` made a guest worse."""
         cause = Setback(run.id, self._now(), why)
 
         def change(before: Policy | None) -> None:
@@ -103,8 +103,8 @@ class HostPolicies:
             self._hosts.agent(host).publish_policy_set()
 
     def require_permitted(self, host: str, what: str, request: Request | None) -> None:
-        """Raises PolicyConflict where an enforced policy would undo ``what`` at once. It permits only plans of its own
-        request; ``request`` is None for a rollback."""
+        """Raises PolicyConflict where an enforced policy would undo ``what`` at once: anything but a plan of the
+        policy's own request. ``request`` is None for a rollback."""
         policy = self.find(host)
         if policy is None or policy.mode != "enforce":
             return

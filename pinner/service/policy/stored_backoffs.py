@@ -1,4 +1,4 @@
-"""The failures of a run, and the backoffs of a host, which are stored so that they outlive a restart."""
+"""The failures of a run, and the stored backoffs of a host, which outlive a restart."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ def are_of_the_host(failures: Failures) -> bool:
 def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
     """The groups that make plan after plan stale; none after one refusal.
 
-    A guest counts only if two refusals name it: a guest that was started again makes one plan stale, too.
+    A guest counts only if two refusals name it: a restarted guest makes one plan stale, too.
     """
     moving: Failures = {}
     times: Counter[Group] = Counter()
@@ -68,7 +68,7 @@ class HostBackoffs:
         self._now = now
 
     def of(self, host: str) -> Backoffs:
-        """The backoffs that are not over. After a step of the clock backwards, one from the future begins now."""
+        """The backoffs that are not over. Where the clock was set back, one from the future begins now."""
         return self._changed(host, backoff_counts.forget)
 
     def count_corrected(self, host: str, drifts: Iterable[Drift]) -> Backoffs:
@@ -76,7 +76,7 @@ class HostBackoffs:
         return self._changed(host, lambda stored, now: backoff_counts.after_reconcile(counted, stored, now))
 
     def back_off(self, host: str, failures: Failures, caller: Caller) -> Backoffs:
-        """For groups that could not be placed. The audit trail gets a record for each."""
+        """For groups that could not be placed; the audit trail gets a record for each."""
         backoffs = self.failed(host, {group: error for group, (_, error) in failures.items()})
         for group, (target, error) in failures.items():
             until = backoffs[group].backoff_until.isoformat(timespec="seconds")

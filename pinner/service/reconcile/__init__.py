@@ -1,1 +1,1 @@
-"""Keeps the policies of hosts: finds drift, and reports it, proposes a plan or applies it."""
+"""Keeps the policies of hosts: reports drift, proposes a plan, or applies it."""

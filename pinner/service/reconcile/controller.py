@@ -1,7 +1,7 @@
 """Keeps a host's policy while a server runs.
 
-One thread reconciles after host events, and once per resync interval. A second thread measures CPU use: that takes
-seconds, and events must not wait for it.
+One thread reconciles after host events and once per resync interval. A second one measures CPU use for seconds: events
+must not wait for it.
 """
 
 import logging
@@ -21,14 +21,15 @@ from pinner.worker import BeatingThread
 LOG = logging.getLogger(__name__)
 
 POLL_SECONDS = 5.0
-"""After a wait for host events, the policy is read again: another process may have set it."""
+"""The longest wait for host events before the policy is read again: another process may have set it."""
 
 QUIET_SECONDS, DEBOUNCE_SECONDS = 0.01, 0.05
 """A guest's start is several events. Events that follow each other within QUIET_SECONDS lead to one reconcile, which
 begins at most DEBOUNCE_SECONDS after the first of them."""
 
 SHARE = 3
-"""A flood of events costs at most 1/SHARE of a CPU: the controller rests where its reconciles took more."""
+"""A flood of events costs at most 1/SHARE of a CPU: the controller rests in proportion to the time of its
+reconciles."""
 
 CREDIT_SECONDS = 0.5
 """The time of reconciles before the first rest: a guest's restart causes two or three."""
@@ -42,7 +43,7 @@ HANGS_SECONDS = 1800.0
 """A reconcile's run may wait for many guests that hang."""
 
 MIGRATING_SECONDS = 2.0
-"""While a guest migrates, the host is reconciled so often: libvirt reports only some ends of migrations."""
+"""The time between two reconciles while a guest migrates: libvirt reports only some ends of migrations."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds until the next attempt while the host or the database fails, or while the policy cannot be kept; doubled
@@ -61,8 +62,7 @@ class HostReconciler(Protocol):
 
 
 class ReconcileNote(Protocol):
-    def reconciled(self, report: DriftReport, seconds: float | None) -> None:
-        """See Metrics.reconciled."""
+    def reconciled(self, report: DriftReport, seconds: float | None) -> None: ...
 
     def reconcile_failed(self, host: str) -> None: ...
 
@@ -80,7 +80,7 @@ class PolicyController:
         note: ReconcileNote | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``resync_seconds`` is the longest time between two reconciles, ``measure_seconds`` that between two
+        """``resync_seconds`` and ``measure_seconds`` are the longest times between two reconciles, and between two
         measurements of CPU use."""
         self._note = note
         self._reconciler = reconciler

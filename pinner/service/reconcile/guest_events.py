@@ -1,5 +1,5 @@
-"""Handles the events that libvirt's hook, Nova or a script reports about guests. Their facts (the Nova identity, the
-start of a migration) are stored until the guest is gone."""
+"""Handles events of guests from libvirt's hook, Nova or a script. The facts (the Nova identity, the start of a
+migration) are stored until the guest is gone."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,7 +41,7 @@ class GuestEventHandler:
         return GuestEventOutcome(host, event.guest, known, run, ignored)
 
     def _store_hint(self, host: str, event: GuestEvent, caller: Caller, summary: str, *, is_here: bool) -> str:
-        """Returns why the event is ignored, or an empty text."""
+        """Returns why the event is ignored; empty: it is not."""
         now = self._now()
 
         def after(hint: GuestHint | None) -> tuple[GuestHint | None, str]:

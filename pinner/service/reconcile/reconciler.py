@@ -41,13 +41,13 @@ ATTEMPTS = 3
 """Plans of a reconcile, if the host changes before each is applied."""
 
 MAX_ATTEMPTS = 8
-"""The same, if each time other targets keep moving."""
+"""The same, if other targets keep moving each time."""
 
 _NAMED = 5
 
 
 class RepackProposer:
-    """Stores a plan where a re-pack pays. A person applies it; a policy never does. A restart begins anew."""
+    """Stores a plan where a re-pack pays. A person applies it, never a policy. A restart begins anew."""
 
     def __init__(self, plans: PlanMaker, rule: RepackRule, now: Callable[[], datetime]) -> None:
         self._plans = plans
@@ -149,10 +149,10 @@ class Reconciler:
     def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
         """Observe the host and do what its policy's mode says; the audit trail gets ``cause``.
 
-        ``measured``: CPU use is measured first, so that newly busy processes are found; always without a recorded
-        placement. A target that cannot be placed is not tried again until the end of its backoff, and delays no other
-        one. Raises HostBusy while another run holds the host, StalePlan, NovaConflict or Refused where the host changes
-        at each attempt, and the errors of agent and store.
+        ``measured``: CPU use is measured first, to find newly busy processes; always without a recorded placement. A
+        target that cannot be placed backs off, and delays no other one. Raises HostBusy while another run holds the
+        host, StalePlan, NovaConflict or Refused where the host changes at each attempt, and the errors of agent and
+        store.
         """
         measurement = self._measure(host, measured=measured)
         refusals: list[PinnerError] = []
@@ -250,7 +250,7 @@ class Reconciler:
         return self._observer.observe(host, measurement, self._backoffs.of(host))
 
     def _measure(self, host: str, *, measured: bool) -> Snapshot | None:
-        """A sample takes seconds, so it is taken before the lock."""
+        """Takes seconds, so call it before the lock is taken."""
         policy = self._policies.find(host)
         if measured or (policy is not None and self._observer.placement(host, policy) is None):
             return self._hosts.agent(host).snapshot(self._sample_seconds)

@@ -1,6 +1,6 @@
 """Exchanges the heads of the audit trails between the centre and the agents.
 
-The user of the API cannot write the agent's chain. So a record of the centre that is changed or cut off later
+The user of the API cannot write the agent's chain, so a record of the centre that is changed or cut off later
 contradicts the centre's head in that chain. The centre stores the agent's signed head.
 """
 
@@ -36,7 +36,7 @@ class AuditHeads(Worker):
             self._thread.join(STOP_SECONDS)
 
     def exchange(self, host: str) -> SignedHead | None:
-        """The agent's signed head, after it got the centre's; None where the agent does not answer or keeps no audit
+        """The agent's signed head, after it got the centre's; None where the agent does not answer or has no audit
         trail (a captured machine): a run must not fail because of that."""
         try:
             return self._hosts.agent(host).audit_head(self._store.audit.head())

@@ -18,7 +18,7 @@ from pinner.service.runs.run_recorder import RunRecorder
 LOG = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.1
-"""The store gets progress so often; the agent's journal gets every change at once."""
+"""The time between two writes of progress; the agent's journal gets every change at once."""
 
 
 class RunExecution:
@@ -32,7 +32,7 @@ class RunExecution:
         now: Callable[[], datetime],
         notify: Callable[[], None],
     ) -> None:
-        """An apply or release makes ``plan``; None: a rollback. ``notify`` is called when the store has new
+        """``plan`` is made by an apply or release; None: a rollback. ``notify`` is called when the store has new
         progress."""
         self._run = run
         self._plan = plan
@@ -72,7 +72,7 @@ class RunExecution:
             self._notify()
 
     def _store_end(self, ended: Run) -> None:
-        """An agent that does not report the entries now is asked later."""
+        """An agent that cannot report the entries now is asked later."""
         try:
             entries, also = self._entries(), self._recorder.undone_later_runs(self._agent.run)
         except PinnerError as error:

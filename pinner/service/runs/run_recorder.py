@@ -22,8 +22,8 @@ LOG = logging.getLogger(__name__)
 
 READ_SECONDS = 1.0
 BEGIN_GRACE = timedelta(seconds=5)
-"""The age at which a run that the agent does not know is closed. It spares a process that is about to begin the run:
-the agent refuses the begin of a closed run."""
+"""A run that the agent does not know is closed at this age: its process may be about to begin it, and the agent refuses
+the begin of a closed run."""
 
 
 def _is_undone(run: str, journaled: Callable[[str], Run]) -> bool:
@@ -53,10 +53,10 @@ class RunRecorder:
         self._known = self._stored()
         self._due: dict[int, Entry] = {}
         self._in_doubt = False
-        """The database did not answer a write, which it may have stored."""
+        """A write that the database did not confirm may be stored."""
 
     def open(self, policy: Expected = None) -> None:
-        """Raises StoreUnavailable, and PreconditionFailed where the host's policy has not the revision ``policy``, if
+        """Raises StoreUnavailable, and PreconditionFailed where the host's policy lacks the revision ``policy``, if
         given: then do not begin the run."""
         self._runs.add(self._run, events=[self.request_event("started")], policy=policy)
 
@@ -69,7 +69,7 @@ class RunRecorder:
             self._flush()
 
     def flush_for_reader(self) -> None:
-        """Raises StoreUnavailable. Waits for another thread that stores for at most READ_SECONDS."""
+        """Waits at most READ_SECONDS for another thread that stores. Raises StoreUnavailable."""
         if self._guard.acquire(timeout=READ_SECONDS):
             try:
                 self._flush()
@@ -89,7 +89,7 @@ class RunRecorder:
     def undone_later_runs(self, journaled: Callable[[str], Run]) -> list[str]:
         """The runs that were opened after this rollback of all runs, and that it undid; none of another run.
 
-        ``journaled`` reads a run from the agent's journal. Raises the errors of the agent.
+        ``journaled`` reads a run from the agent's journal, and raises its errors.
         """
         if not self._run.undoes_all:
             return []
@@ -98,8 +98,8 @@ class RunRecorder:
     def close(
         self, run: Run, entries: Iterable[Entry], head: SignedHead | None, undone_later: Collection[str] = ()
     ) -> None:
-        """Store the run's end with all entries, unless another process has stored it. ``head`` is None where the agent
-        cannot report it now."""
+        """Store the run's end with all entries, unless another process did. ``head`` is None where the agent cannot
+        report it."""
         with self._guard:
             latest = {entry.seq: entry for entry in (*self._due.values(), *entries)}
             self._due.clear()
@@ -203,7 +203,7 @@ class RunCopier:
             return run
 
     def copied(self, run: Run) -> Run:
-        """The agent's journal has the end of a run whose process has died. Raises StoreUnavailable."""
+        """Stores the end of a run whose process has died, from the agent's journal. Raises StoreUnavailable."""
         if run.state != "running" or run.host not in self._hosts.names():
             return run
         if recorder := self._recorders.get(run.id):
@@ -224,7 +224,7 @@ class RunCopier:
         return self._runs.get(run.id)
 
     def _journaled(self, agent: Agent, run: Run) -> Run:
-        """A run that the agent has not begun is closed there, so that no call that is still on its way begins it."""
+        """A run that the agent has not begun is closed there, so that no late call begins it."""
         try:
             return agent.run(run.id)
         except NotFound:

@@ -37,7 +37,7 @@ POLL_SECONDS = 0.2
 """The time between two readings of another process's run."""
 
 END_SECONDS = 5.0
-"""A run waits so long for the stored end of the one before: a database or an agent may be slow."""
+"""The longest wait for the stored end of an earlier run: a database or an agent may be slow."""
 
 MAX_RUNS = 64
 """A host has one run at a time, but a refusal needs a thread, too."""
@@ -96,7 +96,7 @@ class RunManager:
         return self._start(run, plan, caller)[0]
 
     def run_to_end(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:
-        """Wait for the end of the run. Raises the agent's refusal.
+        """Raises the agent's refusal.
 
         With ``policy`` the run is watched if the policy says so. Raises PreconditionFailed, and opens no run, where the
         host's policy is another one by now.
@@ -206,9 +206,9 @@ class RunManager:
     def _await_turn(self, run: Run) -> None:
         """Return when the end of each earlier run of the host is stored.
 
-        The end of a rollback is also stored as the state of the runs that it undoes: it would close a later run, too. A
-        rollback of all runs is refused while an earlier run has not begun: that run would change the host again. Raises
-        HostBusy where an end is not stored in time, or that run has not begun.
+        The end of a rollback is also stored as the state of the runs that it undoes, and would close a later run, too.
+        A rollback of all runs is refused while an earlier run has not begun: that run would change the host again.
+        Raises HostBusy there, and where an end is not stored in time.
         """
         running = [other for other in self._runs.running() if other.host == run.host]
         ids = [other.id for other in running]

@@ -1,5 +1,4 @@
-"""Checks in a thread of its own whether the parts of the server do their work, so that a part that hangs delays no
-caller."""
+"""Checks in a thread of its own whether the parts of the server work, so that a part that hangs delays no caller."""
 
 import logging
 import time
@@ -21,7 +20,7 @@ CHECK_SECONDS = 5.0
 STALE_SECONDS = 60.0
 """A check whose result is so old hangs. A silent agent delays a check by ten seconds."""
 QUEUE_SECONDS = 10.0
-"""Where a request waits so long for a thread, all threads wait for something."""
+"""If a request waits longer for a thread, all threads hang."""
 ROOM_SECONDS = 60.0
 OBSERVATIONS = 3
 """A host with a policy is compared with it once in so many resyncs, and OBSERVATION_SECONDS."""
@@ -38,7 +37,7 @@ class Monitor(Worker):
         measure_room: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``measure_room`` updates the metrics of a host's room, and raises nothing."""
+        """``measure_room`` updates the metrics of a host's room; it never raises."""
         super().__init__("health", STALE_SECONDS * 5)
         self.metrics = metrics
         self._measure_room = measure_room
@@ -61,7 +60,7 @@ class Monitor(Worker):
         self._began = self._clock()
 
     def readiness(self) -> Readiness:
-        """It is not ready before the first result."""
+        """Not ready before the first result."""
         if self._latest is None:
             return readiness((Check("health", ok=False, why="the first check has not ended yet"),))
         at, checks = self._latest

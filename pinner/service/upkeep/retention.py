@@ -24,8 +24,8 @@ HINTS = timedelta(hours=1)
 Export = Callable[[], Iterable[str]]
 """The lines of a file with the whole audit trail and the agents' trails, which a third party can verify."""
 AGES = 2
-"""The agent keeps its records for this many times the age at which the centre may export, so that every export of the
-centre has the agent's records that belong to it."""
+"""The agent keeps its records this many times as long as the centre before an export, so that every export has the
+agent's records that belong to it."""
 
 
 @dataclass(frozen=True, slots=True)
