@@ -18,34 +18,34 @@ from pinner.cli.frame.guard import guarded
 from pinner.cli.frame.parser import ASKING, CHANGES, Parser, exit_status, shared_options, wants_json
 
 COMMANDS = {
-    "inventory": "host.inventory",
-    "topology": "host.topology",
-    "check": "host.check",
-    "top": "host.measures",
-    "chart": "host.measures",
-    "blame": "host.blame",
-    "plan": "plans",
-    "compare": "plans",
-    "what-if": "what_if",
-    "capacity": "what_if",
-    "apply": "runs",
-    "rollback": "runs",
-    "run": "runs",
-    "outcome": "outcome",
-    "probe": "outcome",
-    "policy": "policies",
-    "drift": "policies",
-    "audit": "audit",
-    "host": "host.hosts",
-    "process": "host.processes",
-    "guest": "host.guests",
-    "nova": "nova",
-    "strategy": "strategies",
-    "capture": "host.capture",
-    "serve": "serve",
+    "inventory": "host.inventory.register",
+    "topology": "host.topology.register",
+    "check": "host.check.register",
+    "top": "host.measures.register",
+    "chart": "host.measures.register",
+    "blame": "host.measures.register",
+    "plan": "plans.register",
+    "compare": "plans.register",
+    "what-if": "what_if.register",
+    "capacity": "what_if.register",
+    "apply": "runs.register",
+    "rollback": "runs.register",
+    "run": "runs.register",
+    "outcome": "outcome.register",
+    "probe": "outcome.register",
+    "policy": "policies.register",
+    "drift": "policies.register",
+    "audit": "audit.register",
+    "host": "host.hosts.register",
+    "process": "host.processes.register",
+    "guest": "host.guests.register",
+    "nova": "nova.register",
+    "strategy": "plans.register_strategy",
+    "capture": "host.inventory.register_capture",
+    "serve": "serve.register",
 }
-"""The module of each command and noun, in commands/. Only the called one is imported: together they take longer than a
-plan."""
+"""The function of commands/ that adds each command and noun to the parser. Only the called module is imported: together
+they take longer than a plan."""
 
 OBJECTS_BETWEEN_SEARCHES = 100_000
 """Objects that a command makes before Python looks for unused ones again."""
@@ -80,10 +80,11 @@ def make_parser(argv: Sequence[str] = ()) -> Parser:
     """The parser of the command that the arguments name; of all commands where they name none, as for --help."""
     parser = Parser(prog="pinner", description=DESCRIPTION, epilog=EPILOG, parents=[shared_options()])
     commands = parser.with_commands()
-    modules = [COMMANDS[argv[0]]] if argv and argv[0] in COMMANDS else dict.fromkeys(COMMANDS.values())
-    for module in modules:
-        import_module(f"pinner.cli.commands.{module}").register(commands)
-    if len(modules) > 1:
+    names = [COMMANDS[argv[0]]] if argv and argv[0] in COMMANDS else dict.fromkeys(COMMANDS.values())
+    for name in names:
+        module, _, register = name.rpartition(".")
+        getattr(import_module(f"pinner.cli.commands.{module}"), register)(commands)
+    if len(names) > 1:
         parser.add_argument("--version", action="version", version=f"pinner {pinner.__version__}")
     return parser
 

@@ -16,7 +16,6 @@ from pinner.planning.policy.repack import DEFAULT_RULE, RepackRule
 from pinner.planning.strategies.strategy import installed
 from pinner.service.audit.audit_trail import AuditTrail
 from pinner.service.hosts.checker import HostChecker
-from pinner.service.hosts.guest_exclusions import GuestExclusions
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.hosts.plan_maker import PlanMaker
 from pinner.service.metrics import Metrics
@@ -26,7 +25,7 @@ from pinner.service.outcome.probe_execution import Timing
 from pinner.service.outcome.probes import ProbeManager
 from pinner.service.policy.capacity import CapacityReader
 from pinner.service.policy.observation import Observer
-from pinner.service.policy.policies import HostPolicies
+from pinner.service.policy.policies import GuestExclusions, HostPolicies
 from pinner.service.protocol import StrategyInfo
 from pinner.service.reconcile.guest_events import GuestEventHandler
 from pinner.service.reconcile.reconciler import Reconciler, RepackProposer

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.frame.confirm import agreed, require_answer
-from pinner.cli.frame.context import CommandContext, pick_host
+from pinner.cli.frame.context import CommandContext, agreed, pick_host, require_answer
 from pinner.cli.frame.options import captured, source_options
 from pinner.cli.frame.output import Table, cells, cpu_cell, print_json, table
 from pinner.cli.frame.parser import Commands, add_command, add_noun

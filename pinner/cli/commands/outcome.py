@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.commands.host.measures import SERIES, highest
-from pinner.cli.frame.confirm import agreed, require_answer
-from pinner.cli.frame.context import CommandContext
+from pinner.cli.frame.context import CommandContext, agreed, require_answer
 from pinner.cli.frame.follow import Interrupted
 from pinner.cli.frame.output import Table, cells, facts, moment, print_json, table
 from pinner.cli.frame.parser import Commands, add_command

@@ -1,4 +1,5 @@
-"""pinner plan [create] | list | show, and pinner compare: the plans of several strategies side by side."""
+"""pinner plan [create] | list | show; pinner compare: the plans of several strategies side by side; pinner strategy
+list."""
 
 import sys
 from argparse import Namespace
@@ -315,3 +316,27 @@ def side_by_side(outcomes: list[StrategyResult]) -> Table:
     if any(outcome.error for outcome in outcomes):
         drawn.add_row(*cells("refused", style="bold"), *cells(*(o.error or "" for o in outcomes)))
     return drawn
+
+
+def register_strategy(commands: Commands) -> None:
+    verbs = add_noun(commands, "strategy", "list the strategies for plans")
+    add_command(
+        verbs,
+        "list",
+        list_strategies,
+        "list the installed strategies and their parameters",
+        examples=["pinner strategy list"],
+    )
+
+
+def list_strategies(context: CommandContext, _arguments: Namespace) -> int:
+    with context.open() as pinner:
+        strategies = pinner.strategies()
+    if context.json:
+        print_items(strategies)
+        return 0
+    drawn = table("STRATEGY", "DESCRIPTION", "PARAMETERS")
+    for strategy in strategies:
+        drawn.add_row(*cells(strategy.name, strategy.summary, ", ".join(strategy.parameters)))
+    context.show(drawn)
+    return 0

@@ -5,8 +5,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.frame.confirm import agreed, require_answer
-from pinner.cli.frame.context import CommandContext, pick_host
+from pinner.cli.frame.context import CommandContext, agreed, pick_host, require_answer
 from pinner.cli.frame.options import fix_option, host_option, request_options, updated
 from pinner.cli.frame.output import Table, cells, cpu_cell, facts, masks, moment, print_json, table
 from pinner.cli.frame.parser import CHANGES, Commands, add_command, add_noun, detailed_exitcode

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, get_args
 
-from pinner.cli.frame.confirm import agreed, require_answer
-from pinner.cli.frame.context import CommandContext, pick_host
+from pinner.cli.frame.context import CommandContext, agreed, pick_host, require_answer
 from pinner.cli.frame.follow import follow, follow_watch, show_run, subject
 from pinner.cli.frame.options import (
     fix_option,

@@ -1,4 +1,7 @@
-"""The context of a command: the service, the caller and the consoles."""
+"""The context of a command: the service, the caller, the consoles, and the question before a change.
+
+Without a terminal, a change is refused unless --yes is given: a script must say that it wants the change.
+"""
 
 import os
 import pwd
@@ -9,9 +12,10 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pinner.cli.frame.output import Table, console, plain_lines, plain_page, print_json
+from pinner.cli.frame.parser import UsageError
 from pinner.model.errors import Invalid, NotFound
 from pinner.render import visible
 
@@ -167,3 +171,35 @@ def local_caller() -> "Caller":
     terminal = next((os.ttyname(fd) for fd in (0, 2) if os.isatty(fd)), "")
     origin = f"cli {terminal.removeprefix('/dev/')}".strip()
     return Caller(actor=user, origin=origin, request_id=f"req-{uuid.uuid4()}")
+
+
+class AnswerNeeded(UsageError):
+    code = "answer_needed"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the command asks before it changes anything, and there is no terminal to answer at: add --yes"
+        )
+
+
+def require_answer(*, yes: bool) -> None:
+    """Raises AnswerNeeded where the user can neither be asked nor has given --yes. Call it before any work."""
+    if not (yes or (_is_terminal(sys.stdin) and _is_terminal(sys.stderr))):
+        raise AnswerNeeded
+
+
+def agreed(question: str, *, yes: bool) -> bool:
+    """Raises AnswerNeeded."""
+    require_answer(yes=yes)
+    if yes:
+        return True
+    print(f"{visible(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    print("nothing was changed", file=sys.stderr)
+    return False
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Python has None for a stream that the caller has closed."""
+    return stream is not None and not stream.closed and stream.isatty()

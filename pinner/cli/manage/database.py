@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from pinner.cli.frame.confirm import agreed
+from pinner.cli.frame.context import agreed
 from pinner.cli.frame.parser import Commands, add_database_command
 from pinner.cli.frame.values import path, whole
 from pinner.model.errors import Invalid

@@ -4,19 +4,23 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 
-from pinner.cli.frame.confirm import require_answer
-from pinner.cli.frame.context import local_caller
+from pinner.cli.frame.context import agreed, local_caller, require_answer
 from pinner.cli.frame.guard import guarded
 from pinner.cli.frame.parser import (
     ASKING,
+    Commands,
     Parser,
     UsageError,
     add_config_file,
     exit_status,
     wants_json,
+    yes_option,
 )
-from pinner.cli.manage import database, host_setup, tokens
+from pinner.cli.frame.values import path
+from pinner.cli.manage import database, tokens
+from pinner.render import visible
 from pinner.store.database.engine import engine_of, make_file
 
 DESCRIPTION = """\
@@ -65,7 +69,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="pinner-manage", description=DESCRIPTION, epilog=EPILOG, parents=[_shared_options()])
     parser.add_argument("--version", action="version", version=f"pinner {version('pinner')}")
     nouns = parser.with_commands()
-    host_setup.register(nouns)
+    _register_host_setup(nouns)
     tokens.register(nouns, _execute)
     database.register(nouns, _execute)
     return parser
@@ -89,3 +93,77 @@ def _execute(arguments: Namespace) -> None:
         arguments.run(engine, arguments)
     finally:
         engine.dispose()
+
+
+_SETUP = """\
+Set up this host for pinner, as root: the system user and group pinner, the
+folders /etc/pinner, /var/lib/pinner and /run/pinner, the configuration
+/etc/pinner/pinner.conf where there is none, and hardened systemd units for the
+agent, the API and the listener for Nova's notifications. The units start the
+programs of the virtual environment that this command belongs to. Agent and API
+start with the host; the listener is enabled by hand. A second call changes
+nothing, except that it updates the units of an older version."""
+
+_REMOVE = """\
+Remove what setup-host has made, as root: stop and disable the units, and remove
+them with the user, the group and an unchanged configuration. The state
+(/var/lib/pinner) and a changed configuration stay, except with --purge.
+
+The command refuses while the agent's journal names a run that is applied or in
+progress, as it does after an enforced policy has placed guests or processes. It
+does not see a policy that has placed nothing yet."""
+
+_STATUS = {
+    1: "failed, or refused because changes of pinner are still made",
+    2: "bad input, not possible on this host, or (remove-host) an answer is needed",
+}
+
+
+def _register_host_setup(commands: Commands) -> None:
+    setup = _add(commands, "setup-host", "make pinner's user, folders, configuration and systemd units", _SETUP)
+    setup.set_defaults(execute=_setup)
+    remove = _add(commands, "remove-host", "stop pinner's units, and remove what setup-host has made", _REMOVE)
+    remove.add_argument("--purge", action="store_true", help="remove the state and the configuration, too")
+    remove.add_argument("--force", action="store_true", help="do not search for applied runs; their changes stay made")
+    yes_option(remove)
+    remove.set_defaults(execute=_remove)
+
+
+def _add(commands: Commands, name: str, summary: str, about: str) -> Parser:
+    example = f"examples:\n  pinner-manage {name} --dry-run\n  pinner-manage {name}"
+    parser = commands.add_parser(name, help=summary, description=about, epilog=f"{exit_status(_STATUS)}\n\n{example}")
+    parser.add_argument("--dry-run", action="store_true", help="show the steps, and change nothing")
+    parser.add_argument(
+        "--root",
+        metavar="DIR",
+        type=path,
+        default=Path("/"),
+        help="write to or remove from the file system below DIR, such as an image; its users and services are left "
+        "alone (default: /)",
+    )
+    return parser
+
+
+def _setup(arguments: Namespace) -> None:
+    # Imported here, because --help must not wait until the server is imported.
+    from pinner.hostsetup.layout import Layout
+    from pinner.hostsetup.setup import setup_host
+
+    setup_host(Layout(arguments.root.absolute()), _say, dry_run=arguments.dry_run)
+
+
+def _remove(arguments: Namespace) -> None:
+    from pinner.hostsetup.layout import Layout
+    from pinner.hostsetup.removal import remove_host
+
+    layout = Layout(arguments.root.absolute())
+    if not arguments.dry_run:
+        require_answer(yes=arguments.yes)
+        too = ", with its state and configuration" if arguments.purge else ""
+        if not agreed(f"Remove pinner from {layout.root}{too}?", yes=arguments.yes):
+            return
+    remove_host(layout, _say, dry_run=arguments.dry_run, purge=arguments.purge, force=arguments.force)
+
+
+def _say(text: str) -> None:
+    print(visible(text), flush=True)

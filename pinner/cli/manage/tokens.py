@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
-from pinner.cli.frame.confirm import agreed
+from pinner.cli.frame.context import agreed
 from pinner.cli.frame.output import cells, console, moment, print_items, table
 from pinner.cli.frame.parser import Commands, add_database_command
 from pinner.cli.frame.values import expiry

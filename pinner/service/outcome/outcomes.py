@@ -28,7 +28,7 @@ from pinner.outcome.samples import JUDGED, observed, samples, watched_measures
 from pinner.outcome.watch import IN_A_ROW, is_blind, known_steps, unwatched, worse
 from pinner.repeated import Repeated
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.outcome.run_samples import LATE, SPAN, STEP, RunSampleReader, RunSamples, needed_steps, watched_span
+from pinner.service.outcome.measures import LATE, SPAN, STEP, RunSampleReader, RunSamples, needed_steps, watched_span
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.runs.runs import RunManager
 from pinner.store.repositories import Store

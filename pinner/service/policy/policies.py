@@ -1,4 +1,4 @@
-"""Reads and sets the hosts' policies, and refuses runs that an enforced policy would reverse."""
+"""Reads and sets the hosts' policies, refuses runs that an enforced policy would reverse, and excludes guests."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -6,14 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner import codec
-from pinner.model.errors import (
-    HostUnreachable,
-    NoPolicy,
-    NotFound,
-    PinnerError,
-    PolicyConflict,
-    PreconditionFailed,
-)
+from pinner.model.errors import HostUnreachable, NoPolicy, NotFound, PinnerError, PolicyConflict, PreconditionFailed
+from pinner.model.guest.guest import GuestExclusion
 from pinner.model.plan.request import Request
 from pinner.model.policy import Expected, Policy, Setback
 from pinner.model.run.audit import AuditAction, Caller, audit_event
@@ -120,3 +114,31 @@ def revision(policy: Policy | None) -> str:
 def _summary(policy: Policy) -> str:
     undoing = ", undo if worse" if policy.undo_if_worse else ""
     return f"{policy.mode}{undoing}: {codec.dump(policy.request).decode()}"
+
+
+class GuestExclusions:
+    """Marks a guest in its libvirt metadata, so that pinner skips it."""
+
+    def __init__(self, hosts: Hosts, store: Store, now: Callable[[], datetime]) -> None:
+        self._hosts = hosts
+        self._store = store
+        self._now = now
+
+    def set(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
+        running = self._hosts.snapshot(host, 0.0).running_guest(guest)
+        subject = f"{running.name} ({running.uuid})"
+
+        def record(result: str) -> None:
+            event = audit_event(caller, self._now(), AuditAction.GUEST_EXCLUDE, host, subject, result)
+            self._store.audit.append(event)
+
+        result = "excluded" if excluded else "included"
+        # The mark is no part of the database's transaction: a record without a result is of a server that was killed.
+        record(f"{result}: started")
+        try:
+            self._hosts.agent(host).set_excluded(running.uuid, excluded=excluded)
+        except PinnerError as error:
+            record(f"{result}: failed, {error.code}")
+            raise
+        record(result)
+        return GuestExclusion(running.uuid, running.name, excluded)

@@ -1,4 +1,5 @@
-"""pinner top: the measures of a host's guests, live; pinner chart: one measure, for a ticket."""
+"""pinner top: the measures of a host's guests, live; pinner chart: one measure, for a ticket; pinner blame: who
+delays a guest."""
 
 import time
 from argparse import Namespace
@@ -14,8 +15,8 @@ from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import host_option
 from pinner.cli.frame.output import Cell, Table, cells, print_json, table
 from pinner.cli.frame.parser import Commands, add_command
-from pinner.cli.frame.pictures import write_picture
-from pinner.cli.frame.values import path, rounds, span
+from pinner.cli.frame.pictures import require_svg, show, write_picture
+from pinner.cli.frame.values import path, rounds, span, trace_seconds
 from pinner.model.errors import NotFound
 from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, TREND, Span
 from pinner.render import counted, visible
@@ -44,6 +45,7 @@ _LESS = ("IOTHREAD", "VHOST", "EMULATOR")
 def register(commands: Commands) -> None:
     _register_top(commands)
     _register_chart(commands)
+    _register_blame(commands)
 
 
 def _register_top(commands: Commands) -> None:
@@ -223,3 +225,63 @@ def _known(history: "History", series: "Series") -> list[float]:
 
 def _listed(series: tuple["Series", ...]) -> str:
     return "\n".join(f"  {measure.name:14} {measure.unit}" for measure in series)
+
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from pinner.model.outcome.blame import Blame
+
+_BAR = 20
+
+
+def _register_blame(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "blame",
+        blame,
+        "name the threads that delay a guest",
+        about="The kernel traces the scheduler (tracefs). The command shows which threads ran\n"
+        "while the guest's threads waited for a CPU, with their share of the waiting.\n"
+        "A guest whose threads never wait has no such threads.",
+        examples=["pinner blame web1", "pinner blame web1 --seconds 20 --json", "pinner blame web1 -o blame.svg"],
+    )
+    parser.add_argument("guest", metavar="GUEST", help="the guest's name or UUID")
+    host_option(parser)
+    parser.add_argument(
+        "--seconds",
+        metavar="SECONDS",
+        type=trace_seconds,
+        default=5.0,
+        help="the length of the trace, up to 60 s (default: %(default)s)",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", type=path, help="also draw the table: a file .svg")
+
+
+def blame(context: CommandContext, arguments: Namespace) -> int:
+    require_svg(arguments.output)
+    with context.open() as pinner:
+        host = pick_host(pinner, arguments.host)
+        with context.measuring(arguments.seconds):
+            answer = pinner.blame(host, arguments.guest, arguments.seconds)
+    show(context, answer, _blame_parts, arguments.output, f"{host}: who delays guest {answer.guest}")
+    return 0
+
+
+def _blame_parts(blame: "Blame") -> "list[RenderableType]":
+    waited = ", ".join(f"{wait.role} {wait.ms:.1f} ms" for wait in blame.waited)
+    parts: list[RenderableType] = [visible(f"guest {blame.guest} waited in {blame.seconds:.1f} s: {waited or 'never'}")]
+    if blame.lost:
+        parts.append(f"The kernel lost {blame.lost} events: the true figures are higher. Trace for a shorter time.")
+    return [*parts, _culprits(blame)] if blame.culprits else parts
+
+
+def _culprits(blame: "Blame") -> Table:
+    drawn = table("SHARE", "", "WAITED", "THREAD", "ID", "PROCESS", "OF", right=("SHARE", "WAITED", "ID", "PROCESS"))
+    for culprit in blame.culprits:
+        share, bar = f"{100 * culprit.share:.0f} %", "█" * round(culprit.share * _BAR)
+        owner = f"guest {culprit.guest}" if culprit.guest else culprit.unit
+        has_ended = " (has ended)" if culprit.tid and not culprit.pid else ""
+        name = f"{culprit.name or 'a thread'}{has_ended}"
+        drawn.add_row(*cells(share, bar, f"{culprit.ms:.1f} ms", name, culprit.tid, culprit.pid or "-", owner))
+    return drawn

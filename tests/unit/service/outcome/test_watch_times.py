@@ -8,8 +8,8 @@ from support.values import NOON, make_run
 
 from pinner.model.outcome.measures import ROWS
 from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
+from pinner.service.outcome.measures import LATE, SPAN, STEP, known_span, known_span_now, needed_steps, watched_span
 from pinner.service.outcome.outcomes import out_of_time
-from pinner.service.outcome.run_samples import LATE, SPAN, STEP, known_span, known_span_now, needed_steps, watched_span
 
 HOUR = timedelta(hours=1)
 ALL = pytest.mark.parametrize("seconds", range(MIN_WATCH_SECONDS, MAX_WATCH_SECONDS + 1, 5))
