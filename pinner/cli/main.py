@@ -48,7 +48,7 @@ COMMANDS = {
 they take longer than a plan."""
 
 OBJECTS_BETWEEN_SEARCHES = 100_000
-"""Objects that a command makes before Python looks for unused ones again."""
+"""Objects that a command makes before Python searches for unused ones."""
 
 DESCRIPTION = """\
 pinner separates the CPUs of libvirt guests, of their emulator threads and of

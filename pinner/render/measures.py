@@ -15,7 +15,7 @@ HIGH_DELAY = 50.0
 _DELAYS = tuple(series.name for series in GUEST_SERIES if series.name.startswith("delay_"))
 _USES = tuple(series.name for series in GUEST_SERIES if series.name.startswith("use_"))
 _LATEST = 3
-"""A value among the last of these is the latest one: the newest step is not over yet."""
+"""The last values that count as the latest: the newest step is not over yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class MeasureRow:
 
 
 def rows(measures: Measures, hour: Measures | None = None) -> tuple[MeasureRow, ...]:
-    """Running guests by name. The trend is that of ``hour``, if given."""
+    """Running guests by name; the trend is that of ``hour``."""
     running = [history for history in measures.histories if history.name]
     trends = {history.subject: history.values.get(TREND, ()) for history in (hour or measures).histories}
     ordered = sorted(running, key=lambda history: (history.name, history.subject))

@@ -106,12 +106,12 @@ def _isolation(plan: Plan) -> Iterator[str]:
 
 
 def _line(command: str) -> str:
-    """A name in a saved snapshot could move a terminal's cursor, or begin another line: a comment of the guest's RPS
-    would end there."""
+    """A name in a saved snapshot could move a terminal's cursor, or begin another line, which ends the comment of the
+    guest's RPS."""
     return command if command.isprintable() else _comment(f"not written, its name cannot be printed: {command}")
 
 
 def _comment(text: str) -> str:
-    """Owners choose the names of guests and processes: a line break would end the comment, an escape sequence could
-    rewrite the terminal."""
+    """Owners choose the names of guests and processes: a line break would end the comment, an escape sequence rewrite
+    the terminal."""
     return "# " + "".join(character if character.isprintable() else "?" for character in text)

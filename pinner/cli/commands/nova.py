@@ -42,7 +42,6 @@ def register(commands: Commands) -> None:
 
 
 def check_nova(context: CommandContext, arguments: Namespace) -> int:
-    """The exit status is 1 if something is misconfigured."""
     # Imported here for the same reason as in context.open_pinner.
     from pinner import wiring
     from pinner.service.hosts import offline

@@ -104,7 +104,7 @@ def _probe_parts(probe: "Probe") -> "list[RenderableType]":
 
 
 def _picture(pinner: "Service", observed: "RunOutcome", series: "Series", file: Path) -> bytes:
-    """The run has a mark. Raises NotFound, Invalid."""
+    """Raises NotFound, Invalid."""
     # Imported here because it loads RRDtool.
     from pinner.render.chart import ChartLine, Mark, chart, image_format
 

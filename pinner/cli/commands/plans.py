@@ -144,7 +144,7 @@ def create_plan(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _status(plan: "Plan", arguments: Namespace) -> int:
-    """The exit status. A blocked plan wants changes, even if it lists none."""
+    """A blocked plan wants changes, even if it lists none."""
     return CHANGES if arguments.detailed_exitcode and (plan.changes or plan.blocked) else 0
 
 
@@ -272,7 +272,7 @@ def _attempt(request: "Request", plan: Callable[["Request"], "Plan"]) -> Strateg
 
 
 def _warnings(outcomes: list[StrategyResult]) -> Iterator[str]:
-    """Each warning once, with its strategies if not all have it."""
+    """Each once, with its strategies if not all have it."""
     plans = [outcome for outcome in outcomes if outcome.plan]
     strategies_of: dict[str, list[str]] = defaultdict(list)
     for outcome in plans:

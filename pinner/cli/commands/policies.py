@@ -232,7 +232,7 @@ def _present(pinner: "Service", host: str) -> Policy | None:
 
 
 def _revisions(present: Policy | None) -> "Expected":
-    """The revision that the options change: another caller's change meanwhile is not overwritten."""
+    """The revision that the options change: no other caller's change is overwritten."""
     return ("" if present is None else codec.content_hash(present),)
 
 

@@ -63,7 +63,7 @@ class CommandContext:
 
     @cached_property
     def out(self) -> "Console":
-        """Made at its first use: rich takes as long to import as a plan to make."""
+        """Made at its first use: to import rich takes as long as to make a plan."""
         return console()
 
     @cached_property
@@ -151,7 +151,7 @@ def _token(file: Path | None) -> str:
 
 
 def reason(error: Exception) -> str:
-    """The text lacks the file's name."""
+    """Lacks the file's name."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
@@ -183,7 +183,7 @@ class AnswerNeeded(UsageError):
 
 
 def require_answer(*, yes: bool) -> None:
-    """Raises AnswerNeeded where the user can neither be asked nor has given --yes. Call it before any work."""
+    """Raises AnswerNeeded where the user has not given --yes and cannot be asked. Call it before any work."""
     if not (yes or (_is_terminal(sys.stdin) and _is_terminal(sys.stderr))):
         raise AnswerNeeded
 

@@ -22,11 +22,11 @@ STYLES = {"failed": "red", "stuck": "bold red", "gone": "yellow", "undone": "yel
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C after a run was started; the text says whether the run continues, or how it ended."""
+    """By Ctrl-C after a run was started; the text says whether the run continues, or how it ended."""
 
 
 def follow(context: CommandContext, pinner: "Service", start: Callable[[], "Run"]) -> "Run":
-    """Show the changes of a new run as they end, and return the run as it ended.
+    """Show the changes of a new run as they end, and return the ended run.
 
     Raises Interrupted on Ctrl-C. A run of this process is finished first, so that no host is left half changed; a run
     of a server continues.
@@ -135,7 +135,6 @@ def show_run(context: CommandContext, run: "Run", entries: tuple["Entry", ...], 
 
 
 def _memory(entries: tuple["Entry", ...]) -> Table:
-    """The numbers are the kernel's, before and after."""
     numbers = ("NODE", "BEFORE", "MOVED AWAY", "THERE NOW")
     drawn = table("MEMORY OF", *numbers, right=numbers)
     for entry in entries:

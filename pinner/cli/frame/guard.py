@@ -1,4 +1,4 @@
-"""Runs a command: whatever ends it is reported on stderr, in one line or as JSON, and by the exit status."""
+"""Runs a command, and reports on stderr what ends it, in one line or as JSON, and by the exit status."""
 
 import errno
 import json
@@ -26,7 +26,7 @@ class _Report:
     def error(
         self, code: str, message: str, status: int, details: Mapping[str, Any], *, traced: bool | None = None
     ) -> int:
-        """Returns ``status``. The traceback is printed first if ``traced``."""
+        """Returns ``status``."""
         if self.debug if traced is None else traced:
             traceback.print_exc()
         document = {"error": {"code": code, "message": message, "details": dict(details)}}
@@ -40,7 +40,6 @@ class _Report:
         return 130
 
     def internal(self, error: Exception) -> int:
-        """The error is a defect."""
         hint = " (--debug shows the traceback)" if self.debug is False else ""
         message = f"internal: {type(error).__name__}: {error}{hint}"
         return self.error("internal", message, 1, {}, traced=self.debug is not False)
@@ -54,8 +53,8 @@ def _as_json(document: Mapping[str, Any]) -> str:
 def guarded(program: str, command: Callable[[], int], *, debug: bool | None = None, as_json: bool = False) -> int:
     """Returns the exit status.
 
-    With ``debug``, the traceback of an error is printed first; None: the program has no such option, and a defect
-    always has its traceback. With ``as_json``, an error is one line of JSON, like a body of REST.
+    With ``debug``, the traceback of an error is printed first; None: the program has no such option, and only a defect
+    has its traceback. With ``as_json``, an error is one line of JSON, like a body of REST.
     """
     _prepare_streams()
     report = _Report(program, as_json, debug)
@@ -99,5 +98,5 @@ def _prepare_streams() -> None:
 
 
 def _discard_output() -> None:
-    """What was not written goes to /dev/null: the flush at exit would fail again."""
+    """The rest goes to /dev/null: the flush at exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BUSY_THRESHOLD = Request().busy_threshold
 OBSERVE_SECONDS = 1.0
-"""The length of the sample of a command that makes no plan; that of a plan is configured."""
+"""The sample of a command that makes no plan; that of a plan is configured."""
 
 REQUEST = tuple(field.name for field in fields(Request))
 _LISTS = ("guests", "processes", "excluded_guests", "excluded_processes", "remedies", "fix")
@@ -249,7 +249,7 @@ def _value(name: str, value: Any) -> Any:
 def make_plan(
     context: CommandContext, pinner: "Service", host: str | None, request: Request, sample_seconds: float | None
 ) -> "Plan":
-    """Store a plan from the present state of ``host`` (None: the only host)."""
+    """The plan is stored. ``host`` None: the only host."""
     host = pick_host(pinner, host)
     with context.measuring(sample_seconds):
         return pinner.plan(host, request, None, sample_seconds, context.caller)
@@ -264,7 +264,7 @@ def require_no_sample(arguments: Namespace) -> None:
 
 
 def captured(context: CommandContext, arguments: Namespace) -> "Snapshot | None":
-    """None if neither --snapshot nor --root is given. Raises Invalid."""
+    """None without --snapshot and --root. Raises Invalid."""
     require_no_sample(arguments)
     if arguments.snapshot is not None:
         return read_snapshot(arguments.snapshot)
@@ -275,7 +275,7 @@ def captured(context: CommandContext, arguments: Namespace) -> "Snapshot | None"
 
 
 def plan_offline(snapshot: "Snapshot", request: Request) -> "Plan":
-    """The plan needs no host, database or privileges, and is not stored."""
+    """Needs no host, database or privileges; the plan is not stored."""
     # Imported here for the same reason as in context.open_pinner.
     from pinner.service.hosts import offline
 
@@ -283,7 +283,7 @@ def plan_offline(snapshot: "Snapshot", request: Request) -> "Plan":
 
 
 MAX_BYTES = 1024**3
-"""The largest file that is read; the snapshot of a host with 10,000 processes has about 10 MiB."""
+"""Of a file; the snapshot of a host with 10,000 processes has about 10 MiB."""
 
 
 def read_snapshot(file: Path) -> "Snapshot":
@@ -308,7 +308,7 @@ def read_snapshot(file: Path) -> "Snapshot":
 
 
 def _contradictions(topology: "Topology") -> Iterator[str]:
-    """What no machine can be: a file that was edited may say it."""
+    """What no machine can be, but an edited file may say."""
     cpus, nodes = [cpu.id for cpu in topology.cpus], [node.id for node in topology.nodes]
     for number in cpus:
         if not 0 <= number < MAX_CPUS:

@@ -1,4 +1,4 @@
-"""Tables for people and JSON for programs. Text read from a host is always escaped for the terminal."""
+"""Tables for people and JSON for programs. Text from a host is always escaped for the terminal."""
 
 import json
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # rich is imported in the functions that use it: many command
 
 GAP = 2
 LEAST = 20
-"""Columns; a column is not folded into shorter lines."""
+"""The least columns to which a column is folded."""
 _HEADER = "bold"
 
 
@@ -35,7 +35,7 @@ class Cell:
     style: str = ""
     """A style of rich."""
     cut: bool = False
-    """Cut the end of a text that does not fit, instead of folding it."""
+    """Cut a text that does not fit, instead of folding it."""
 
     def __rich__(self) -> "Text":
         from rich.text import Text
@@ -55,7 +55,7 @@ class Cell:
 class Table:
     """A table without lines between its cells: easy to read and to grep.
 
-    Columns in ``right`` hold numbers. Columns in ``whole`` keep their width if the table has to shrink.
+    Columns in ``right`` hold numbers; those in ``whole`` keep their width if the table has to shrink.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Table:
         return ["".join(cell.text for cell in line).rstrip() for line in self._lines(rows, len)]
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        """Where all texts fit, it is enough to pad them: rich lays out each cell like a page."""
+        """Texts that fit are padded here: rich lays out each cell like a page."""
         from rich.cells import cell_len
         from rich.segment import Segment
 
@@ -138,16 +138,16 @@ def _widths(rows: list[tuple[Cell, ...]], length: Callable[[str], int]) -> list[
 
 
 MASKS = 3
-"""Masks that a cell names; the others are counted."""
+"""A cell names so many masks, and counts the others."""
 PIPE_WIDTH = 120
-"""Columns of an output that is no terminal, if COLUMNS is not set."""
+"""Columns without a terminal and COLUMNS."""
 _TERMINAL = {"FORCE_COLOR", "TTY_COMPATIBLE"}
-"""Variables that make rich treat any output as a terminal."""
+"""These variables make rich treat any output as a terminal."""
 _TRAILING = re.compile("[ \t]+$", re.MULTILINE)
 
 
 class _Trimmed:
-    """Removes blanks at the end of lines: rich pads the last column of a table."""
+    """Removes the blanks with which rich pads the last column of a table."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -160,7 +160,7 @@ class _Trimmed:
 
 
 def console(stderr: bool = False) -> "Console":
-    """It has no markup, and no colour if the output is no terminal or NO_COLOR is set."""
+    """Without markup; without colour if the output is no terminal or NO_COLOR is set."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -170,7 +170,7 @@ def console(stderr: bool = False) -> "Console":
 
 
 def plain_lines(part: Table | str) -> list[str] | None:
-    """None where rich has to draw them: for colours, or to fold texts."""
+    """None where rich has to draw them, for colours or to fold texts."""
     if sys.stdout.isatty() or os.environ.keys() & _TERMINAL:
         return None
     width = _width(sys.stdout)
@@ -185,7 +185,7 @@ def _width(stream: TextIO) -> int:
 
 
 def print_json(value: Any) -> None:
-    """ASCII only, so that it contains no terminal escape."""
+    """ASCII only: no terminal escape."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
@@ -195,12 +195,12 @@ def print_value(value: object) -> None:
 
 
 def print_items(values: Iterable[object]) -> None:
-    """Print a whole list in the shape of a page. Mappings are printed unchanged."""
+    """A whole list in the shape of a page. Mappings are printed unchanged."""
     print_json({"items": [value if isinstance(value, dict) else codec.plain(value) for value in values], "next": ""})
 
 
 def plain_list(values: Iterable[object]) -> list[Any]:
-    """Values as plain data, each by its own type: the codec does not convert the items of a bare tuple."""
+    """Each value by its own type: the codec does not convert the items of a bare tuple."""
     return [codec.plain(value) for value in values]
 
 
@@ -225,7 +225,7 @@ def facts(*rows: tuple[str, object]) -> Table:
 
 
 def folded(text: object, width: int = 18) -> list[str]:
-    """The lines have at most ``width`` columns, and are broken at commas and spaces only."""
+    """Lines of at most ``width`` columns, broken at commas and spaces only."""
     lines = textwrap.wrap(visible(str(text)).replace(",", ", "), width, break_long_words=False)
     return [line.replace(", ", ",") for line in lines] or [""]
 

@@ -1,4 +1,4 @@
-"""The argument parser: one-line errors, help texts, and the options that every command has."""
+"""The argument parser: one-line errors, help texts, and the options of every command."""
 
 import argparse
 import textwrap
@@ -36,8 +36,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports an error in one line, and refuses abbreviated options: a later option could make one ambiguous, and break
-    a script.
+    """Reports an error in one line. Refuses abbreviated options: a later option could make one ambiguous, and break a
+    script.
 
     ``implied`` is the command to run if the command line names none: ``pinner plan`` means ``pinner plan create``.
     """
@@ -52,7 +52,6 @@ class Parser(argparse.ArgumentParser):
         return self.commands
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Inserts the implied command if the arguments name none."""
         if self.implied and self.commands and not (args and args[0] in (*self.commands.choices, "-h", "--help")):
             args = [self.implied, *args]
         namespace, extras = super().parse_known_args(args, namespace)
@@ -67,7 +66,7 @@ class Parser(argparse.ArgumentParser):
 
 @cache
 def shared_options() -> Parser:
-    """The options of every command. ``main`` parses them first, so they are accepted before and after the command."""
+    """``main`` parses these options first, so they are accepted before and after the command."""
     parser = Parser(add_help=False)
     group = parser.add_argument_group("options of every command")
     group.add_argument(
@@ -91,7 +90,7 @@ def shared_options() -> Parser:
 
 
 def wants_json(argv: Sequence[str]) -> bool:
-    """Read before the command line is parsed, whose errors are JSON, too."""
+    """Read before the command line is parsed, because its errors are JSON, too."""
     return "--json" in argv or "--format=json" in argv or ("--format", "json") in pairwise(argv)
 
 
@@ -139,7 +138,7 @@ def add_command(
     examples: Sequence[str],
 ) -> Parser:
     """``run(context, arguments)`` returns the exit status. ``status`` replaces meanings in EXIT_STATUS. ``asks``: the
-    command asks before it changes anything, and has the option --yes."""
+    command asks before a change, and has the option --yes."""
     meanings = {**(ASKING if asks else {}), **(status or {})}
     parser = commands.add_parser(
         name,
@@ -165,8 +164,7 @@ def add_database_command(
     example: str = "",
     asks: bool = False,
 ) -> Parser:
-    """``run(engine, arguments)`` executes the command. ``example`` is a call of it; empty: the command without
-    options."""
+    """``run(engine, arguments)`` executes the command. ``example`` is a call of it; empty: without options."""
     parser = commands.add_parser(
         name,
         help=summary,

@@ -35,11 +35,11 @@ _SVG = """\
 </g>
 </svg>
 """
-"""It lacks the fonts of rich's own frame, which a viewer would load from another server."""
+"""Without the fonts of rich's own frame, which a viewer would load from another server."""
 
 
 def require_svg(file: Path | None) -> None:
-    """Raises Invalid for a name that does not end with .svg."""
+    """Raises Invalid."""
     if file is not None and file.suffix.lower() != ".svg":
         raise Invalid("--output", os.fspath(file), "a name that ends with .svg")
 

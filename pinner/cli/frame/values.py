@@ -41,7 +41,7 @@ def moves(text: str) -> int:
 
 
 def weight(text: str) -> tuple[str, float]:
-    """The name of a term of the objective, which the request checks, and its weight."""
+    """A term of the objective, which the request checks, and its weight."""
     name, _, number = text.partition("=")
     if not _NUMBER.fullmatch(number) or float(number) > MOST_WEIGHT:
         expected = f"TERM=NUMBER with a number from 0 to {MOST_WEIGHT:.0f}, such as extra_l3=2"

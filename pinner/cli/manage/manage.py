@@ -59,7 +59,6 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _shared_options() -> Parser:
-    """They are accepted before and after the command."""
     parser = Parser(add_help=False)
     add_config_file(parser)
     return parser

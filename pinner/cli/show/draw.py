@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 GAP = 3
 SIDE_BY_SIDE = 50
-"""The smallest width of a drawing beside another one."""
+"""The least width of a drawing beside another one."""
 INDENT = "  "
 
 
 def drawing(topology: "Topology", views: Sequence[tuple[str, Uses]], width: int) -> list[Text]:
-    """The host once for each titled view, side by side if they fit into ``width`` columns."""
+    """Once for each titled view, side by side if they fit into ``width`` columns."""
     share = (width - GAP * (len(views) - 1)) // len(views)
     if len(views) > 1 and share >= SIDE_BY_SIDE:
         columns = [_view(topology, title, uses, share) for title, uses in views]
@@ -76,8 +76,7 @@ def _heading(node: "Node", populated: bool) -> Text:
 
 
 def _domains(topology: "Topology", cpus: Sequence["Cpu"], uses: Uses, width: int) -> list[Text]:
-    """Blocks are in the order of their first CPUs; those of one line stand side by side if they fit into ``width``
-    columns."""
+    """In the order of their first CPUs; those of one line stand side by side if they fit into ``width`` columns."""
     domains: dict[tuple[int | None, int | None, int | None], list[Cpu]] = defaultdict(list)
     for cpu in sorted(cpus, key=lambda cpu: cpu.id):
         domains[cpu.socket, cpu.die, cpu.l3].append(cpu)
@@ -130,7 +129,7 @@ def _core(threads: Sequence["Cpu"], uses: Uses, id_width: int, bracketed: bool) 
 
 
 def _wrap(cores: Sequence[Text], width: int) -> Iterator[Text]:
-    """Lines of whole cores: of a power of two of them, to align columns, if all have the same width."""
+    """Whole cores: a power of two a line, to align columns, if all have the same width."""
     widths = {core.cell_len for core in cores}
     fit = max(1, (width + 1) // (max(widths) + 1))
     if len(widths) == 1 and len(cores) > fit:
@@ -162,11 +161,11 @@ if TYPE_CHECKING:
     from pinner.model.machine.topology import Cache, Device, Node, Topology
 
 _SHOWN = {"01": "storage", "02": "network", "03": "display", "0b": "processor", "12": "accelerator"}
-"""PCI classes; bridges and system functions are left out."""
+"""PCI classes; without bridges and system functions."""
 
 
 def details(topology: "Topology", node: "Node", width: int) -> Iterator[str]:
-    """Each line has at most ``width`` columns. What is not known is left out."""
+    """Lines of at most ``width`` columns; what is not known is left out."""
     caches = [cache for cache in topology.caches if cache.cpus & node.cpus]
     facts = (
         ("caches", _caches(caches, node)),
@@ -180,8 +179,8 @@ def details(topology: "Topology", node: "Node", width: int) -> Iterator[str]:
 
 
 def memory_only(topology: "Topology") -> Mapping[int, list[tuple[int, "Node"]]]:
-    """Nodes with memory and without CPUs, each with its distance, by the id of the nearest node with CPUs. A node whose
-    distance is not known is left out."""
+    """Nodes with memory and without CPUs, each with its distance, by the id of the nearest node with CPUs; those of an
+    unknown distance are left out."""
     populated = [node for node in topology.nodes if node.cpus]
     nearby: dict[int, list[tuple[int, Node]]] = defaultdict(list)
     for node in topology.nodes:
@@ -193,7 +192,7 @@ def memory_only(topology: "Topology") -> Mapping[int, list[tuple[int, "Node"]]]:
 
 
 def _is_near(device: "Device", node: "Node", topology: "Topology") -> bool:
-    """The only node of a machine has the devices for which no node is reported."""
+    """The only node of a machine has the devices without a reported node."""
     return device.node == node.id or (device.node is None and len(topology.nodes) == 1)
 
 

@@ -40,8 +40,8 @@ def shared(roles: Iterable[Role]) -> Role:
 
 
 def uses_now(snapshot: "Snapshot", busy_threshold: float) -> Uses:
-    """The roles by the present affinities of busy host processes, emulator threads and vCPUs. ``busy_threshold`` is in
-    per cent of one CPU."""
+    """By the present affinities of busy host processes, emulator threads and vCPUs. ``busy_threshold`` is in per cent
+    of one CPU."""
     busy = (
         thread for p in snapshot.processes if not p.immovable_reason and p.load > busy_threshold for thread in p.threads
     )
@@ -61,7 +61,7 @@ def uses_unknown(topology: "Topology") -> Uses:
 
 
 def uses_planned(snapshot: "Snapshot", plan: "Plan") -> Uses:
-    """CPUs that the plan isolates for vCPUs are shown as isolated."""
+    """CPUs that the plan isolates for vCPUs are isolated."""
     wanted = plan.isolation.wanted if plan.isolation else CpuSet()
     sets = {
         HOUSEKEEPING: plan.roles.housekeeping,

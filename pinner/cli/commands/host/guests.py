@@ -93,7 +93,7 @@ def list_guests(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _trends(pinner: "Service", host: str) -> dict[str, str]:
-    """The run delay of each guest's vCPUs within the last hour, by UUID."""
+    """Run delay of the vCPUs within the last hour, by the guest's UUID."""
     try:
         histories = pinner.measures(host, Span(), None, (TREND,)).histories
     except PinnerError:

@@ -24,7 +24,7 @@ MANY_NODES = 4
 
 @dataclass(frozen=True, slots=True)
 class HostNow:
-    """Where libvirt does not answer, there is a topology and no snapshot."""
+    """Without libvirt there is a topology and no snapshot."""
 
     host: str
     topology: "Topology"
@@ -97,8 +97,8 @@ def show_topology(context: CommandContext, host_now: HostNow) -> None:
 
 
 def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bool = False) -> HostNow:
-    """Only the topology is read where libvirt does not answer or refuses, unless ``complete``. Raises HostUnreachable
-    where the host does not answer either."""
+    """Only the topology where libvirt does not answer or refuses, unless ``complete``. Raises HostUnreachable where the
+    host does not answer either."""
     try:
         return HostNow.of(pinner.observe(host, sample_seconds))
     except (HostUnreachable, NotPermitted, Busy) as error:
@@ -163,7 +163,7 @@ def nodes(topology: "Topology") -> Table:
 
 
 def distances(topology: "Topology", width: int) -> Iterator[Table]:
-    """A matrix with a row for each node; several tables where one is wider than ``width`` columns."""
+    """A row for each node; several tables where one is wider than ``width`` columns."""
     ids = [node.id for node in topology.nodes]
     cells_of = {node.id: [str(node.distances.get(other, "-")) for other in ids] for node in topology.nodes}
     cell = max(len(text) for text in (*map(str, ids), *(text for row in cells_of.values() for text in row)))

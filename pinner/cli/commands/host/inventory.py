@@ -91,7 +91,7 @@ def _span(arguments: Namespace) -> float:
 
 
 def save(text: bytes, file: Path) -> None:
-    """Write a file completely or not at all, for its owner only: it contains every command line of the host.
+    """Write the file completely or not at all, for its owner only: it contains every command line of the host.
 
     Raises Invalid where the path is no place for a file: a device or a symlink would be replaced, too.
     """

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 5
 _LATEST = timedelta(minutes=1)
-"""The latest values are at most so much older than the newest one."""
+"""The greatest age of a latest value, behind the newest one."""
 BARS, LEAST_BARS = 24, 9
 """The width of the line of an hour: 150 s for each bar; and in a narrow terminal."""
 LONGEST_NAME = 24
@@ -108,7 +108,7 @@ def _longest(history: "History") -> tuple[float | None, ...]:
 
 @contextmanager
 def _display(out: "Console") -> Iterator[Callable[["Group"], None]]:
-    """It replaces the table on a terminal, and prints a further one in a pipe."""
+    """Replaces the table on a terminal, and prints a further one in a pipe."""
     if not out.is_terminal:
         yield out.print
         return
@@ -144,7 +144,6 @@ def _table(guests: "tuple[MeasureRow, ...]", sort: SortKey, width: int) -> Table
 
 
 def _texts(row: "MeasureRow") -> dict[str, str]:
-    """A guest that is not pinged, or does not answer, has no pings."""
     numbers = (_text(delay, ".1f") for delay in (row.delay, *row.delays))
     others = (_text(row.use, ".0f", " %"), _text(row.drops, ".1f"))
     pings = (_text(row.ping, ".1f", " ms"), _text(row.ping_loss, ".0f", " %"))

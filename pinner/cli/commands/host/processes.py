@@ -64,7 +64,7 @@ def list_processes(context: CommandContext, arguments: Namespace) -> int:
 
 
 def busiest(processes: Iterable["Process"], threshold: float = -1.0) -> list["Process"]:
-    """The highest load is first; ``threshold`` is in per cent of one CPU."""
+    """The highest load first; ``threshold`` is in per cent of one CPU."""
     return sorted((p for p in processes if p.load > threshold), key=lambda p: (-p.load, p.pid))
 
 

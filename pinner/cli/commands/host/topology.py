@@ -107,7 +107,7 @@ def _observation_and_plan(context: CommandContext, arguments: Namespace) -> tupl
 
 
 def _has_plan_options(arguments: Namespace) -> bool:
-    """--sample-seconds alone does not ask for a plan."""
+    """--sample-seconds alone asks for no plan."""
     return any(name != "sample_seconds" for name in given(arguments))
 
 
