@@ -83,7 +83,7 @@ def remember(response: Response) -> Response:
 
 
 def _scope() -> str:
-    """Callers share keys that are one actor, limited to one host or to none."""
+    """Callers share the keys of one actor, limited to one host or to none."""
     actor, host = identity().actor, identity().host
     # A hash, because both together can be too long for the column. No actor's name has the separator.
     return hashlib.sha256(f"{actor}\n{host}".encode()).hexdigest() if host else actor

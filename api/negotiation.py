@@ -12,11 +12,11 @@ from werkzeug.exceptions import NotAcceptable
 SMALLEST = 1024
 """Bytes; a shorter answer stays as it is."""
 _LEVEL = 5
-"""Higher levels, up to 9, take twice the time for a few per cent."""
+"""Up to 9; higher levels take twice the time for a few per cent."""
 
 
 def compress(response: Response) -> Response:
-    """gzip is used where the client accepts it; never for a stream."""
+    """By gzip where the client accepts it; never a stream."""
     if response.is_streamed or response.status_code in (204, 304) or "Content-Encoding" in response.headers:
         return response
     if (response.calculate_content_length() or 0) > SMALLEST:
@@ -35,7 +35,6 @@ _SERVICE = "pinner"
 
 
 def check_version() -> None:
-    """Refuses with 406."""
     for wanted in request.headers.get(VERSION_HEADER, "").split(","):
         service, _, version = wanted.strip().partition(" ")
         if service.lower() == _SERVICE and version.strip() not in (VERSION, "latest"):

@@ -49,7 +49,7 @@ class Server:
         return self.urls[0]
 
     def stop(self) -> None:
-        """Accept no more requests, end every stream, wait for the requests in progress, even for a whole sample. A
+        """Accept no more requests, end every stream, and wait for the requests in progress, even for a whole sample. A
         second call does nothing."""
         if self._loop.is_closed():
             return
@@ -71,7 +71,7 @@ def serve(
 ) -> Server:
     """The server closes the bound ``sockets`` (AF_UNIX, AF_INET, AF_INET6) when it stops.
 
-    With ``tls`` the TCP sockets speak TLS only (tls.server_context). The limit of bodies is the application's own.
+    With ``tls`` the TCP sockets speak TLS only (tls.server_context). The application limits the bodies.
     """
     return Server(app, sockets, tls, replace(limits or ClientLimits(), body_bytes=app.config["MAX_CONTENT_LENGTH"]))
 

@@ -19,8 +19,8 @@ MEDIA = "text/event-stream"
 MAX_STREAMS = 8
 """Each open stream occupies one of the server's threads (server.THREADS)."""
 KEEP_ALIVE = 10.0
-"""Seconds without an event after which a comment is sent, so that proxies keep the connection and the server notices a
-client that has gone."""
+"""After so many seconds without an event a comment is sent, so that proxies keep the connection and the server notices
+a client that has gone."""
 
 
 class Streams:
@@ -52,8 +52,8 @@ class Streams:
             stream.close()
 
     def _read(self, stream: "_Stream", changes: Iterator[RunProgress]) -> None:
-        """Read the changes, then free the stream's slot: after this thread has ended, so that clients that connect and
-        disconnect leave at most MAX_STREAMS threads behind, and after the client has received everything, because a
+        """Free the stream's slot after the changes are read: after this thread has ended, so that clients that connect
+        and disconnect leave at most MAX_STREAMS threads behind, and after the client has received everything, because a
         slow one occupies a thread of the server."""
         try:
             stream.read(changes)
@@ -65,7 +65,7 @@ class Streams:
 
 class _Stream:
     def __init__(self, request_id: str, release: Callable[[], None]) -> None:
-        """``release`` is called once, after the changes are read and the answer is sent or its client has gone."""
+        """``release`` is called once: the changes are read, and the answer is sent or its client has gone."""
         self._request_id = request_id
         self._release = release
         self._parts = 2
@@ -83,7 +83,7 @@ class _Stream:
         self.end_part()
 
     def end_part(self) -> None:
-        """The reading of the changes, or the answer, has ended."""
+        """Called twice: after the reading of the changes, and after the answer."""
         with self._guard:
             self._parts -= 1
             ended = self._parts == 0
@@ -104,7 +104,7 @@ class _Stream:
             yield event
 
     def read(self, changes: Iterator[RunProgress]) -> None:
-        """Queue the changes until the run ends, or until the first one after the stream was closed."""
+        """Until the run ends, or until the first change after the stream was closed."""
         try:
             for progress in changes:
                 if self._closed:

@@ -87,8 +87,8 @@ def _single(request: Request) -> dict[str, str]:
 
 
 def _require_clear(pairs: list[tuple[str, Any]]) -> None:
-    """Raises Invalid for a field that an object has twice, because two programs may take different values, and for
-    texts with NUL, which no database takes."""
+    """Raises Invalid for a field that an object has twice, because two programs may take different values, and for NUL,
+    which no database takes."""
     names: set[str] = set()
     for name, value in pairs:
         if name in names:

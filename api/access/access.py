@@ -1,8 +1,8 @@
 """Checks of every request before its view.
 
 A web page in a browser on this machine can neither open the Unix socket nor read a token, but the browser adds a TLS
-client certificate: so the Origin of a request that changes something must be the Host. There is no CORS header, so a
-page cannot read what a GET answers. A name that its owner makes resolve to this machine does not fit the server's
+client certificate: so the Origin of a request that changes something must be the Host. Without a CORS header, a page
+cannot read the answer of a GET. A name that its owner makes resolve to this machine does not fit the server's
 certificate. A body must be JSON, which no HTML form can send.
 """
 
@@ -26,7 +26,7 @@ PUBLIC = frozenset({"root.versions", "root.version", "root.healthcheck", "root.l
 READING = ("GET", "HEAD")
 REFUSALS = (401, 403, 429)
 UNKNOWN_PEER = "unknown"
-"""The server may not name a peer, such as behind another WSGI server's Unix socket."""
+"""Another WSGI server may not name a peer, such as that of a Unix socket."""
 
 
 def check_request() -> None:
@@ -70,7 +70,7 @@ def finish_response(response: Response) -> Response:
 
 
 def _peer() -> Peer:
-    """Another server than the embedded one names the address of a TCP client at most."""
+    """Another WSGI server names at most the address of a TCP client."""
     peer: Peer | None = request.environ.get(ENVIRON)
     return peer or TcpPeer(request.environ.get("REMOTE_ADDR") or UNKNOWN_PEER)
 
@@ -87,7 +87,7 @@ def _audit_refusal(response: Response) -> None:
 
 def _check_size() -> None:
     """The embedded server has refused such a request already (api/http/reader.py). Another WSGI server would read the
-    rest of the body into memory, and a chunked body as a whole. So this is the first check."""
+    rest of the body into memory, a chunked body as a whole. So this is the first check."""
     if "Transfer-Encoding" in request.headers:
         encoding = request.headers["Transfer-Encoding"]
         raise LengthRequired(f"Transfer-Encoding: {encoding!r} is not accepted; send the body with a Content-Length")
@@ -119,13 +119,13 @@ def _check_parameters() -> None:
 
 
 MAX_LENGTH = 255
-"""Characters of the longest name or id that pinner stores."""
+"""Characters of a name or id."""
 
 _REQUEST_ID = re.compile("req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def request_id(given: str | None) -> str:
-    """The id that the caller gave, if it has OpenStack's form (req- and a UUID); else a new one."""
+    """The caller's id, if it has OpenStack's form (req- and a UUID); else a new one."""
     return given if given and _REQUEST_ID.fullmatch(given) else f"req-{uuid.uuid4()}"
 
 

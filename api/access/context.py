@@ -39,7 +39,7 @@ from pinner.store.idempotency import IdempotencyKeys
 KEPT = 64
 """A plan of a large host takes about 100 KB as JSON."""
 KEPT_SECONDS = 60.0
-"""A plan that was deleted from the database is shown at most so long."""
+"""A deleted plan is shown at most so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,13 @@ def app_state() -> AppState:
 
 
 def pinner() -> Service:
-    """The service, limited to the host of the caller's token if it has one."""
+    """Limited to the host of the caller's token, if it has one."""
     whole, host = app_state().pinner, identity().host
     return of_one_host(whole, host) if host else whole
 
 
 def require_own_host(kind: str, name: str, host: str) -> None:
-    """Raises NotFound. Only a view that answers from a cache needs it: the service that ``pinner()`` returns checks the
-    host itself."""
+    """Raises NotFound. Only a view that answers from a cache needs it: ``pinner()`` checks the host itself."""
     if identity().host not in ("", host):
         raise NotFound(kind, name)
 
@@ -120,8 +119,8 @@ def of_one_host(service: Service, host: str) -> Service:
 
 
 class HostService:
-    """Satisfies Service with the objects of one host of ``service``. Use cases that are not written here check their
-    first argument."""
+    """Satisfies Service with the objects of one host. Use cases that are not written here check their first
+    argument."""
 
     where = ""
 
@@ -199,7 +198,7 @@ class HostService:
         return self._host
 
     def _require_own_marker(self, marker: str, find: Callable[[str], Plan | Run]) -> None:
-        """Raises Invalid for the id of another host's object, like for an id that does not exist."""
+        """Raises Invalid for another host's object, as for an id that does not exist."""
         try:
             find(marker)
         except NotFound:

@@ -1,8 +1,8 @@
 """Who sends a request: by the Unix socket's peer, a bearer token, or a TLS client certificate.
 
-docs/rest.md says what wrong credentials lead to. A valid token is accepted even from an address that has to wait,
-because many callers may share it. After wrong secrets for one token, the right one is not accepted from their address
-until the wait is over, so that guesses tell nothing.
+docs/rest.md says what wrong credentials lead to. A valid token is accepted even from an address that has to wait: many
+callers may share the address. After wrong secrets for one token, its right one must wait, too, so that guesses tell
+nothing.
 
 Hashes are compared in constant time. The id of a token is no secret.
 """
@@ -30,7 +30,7 @@ FREE_FAILURES = 5
 """A person may take the wrong token."""
 LONGEST_SECONDS = 60.0
 FORGET_SECONDS = 900.0
-"""The time without a failure after which a key starts anew."""
+"""Without a failure for so long, a key starts anew."""
 MAX_KEYS = 4096
 """The key that failed least recently makes room for a new one."""
 
@@ -42,10 +42,8 @@ class _Failures:
 
 
 class Throttle:
-    """How long a key has to wait after failures: 1, 2, 4 ... LONGEST_SECONDS. It never sleeps.
-
-    ``clock`` gives seconds that only increase.
-    """
+    """How long a key has to wait after failures: 1, 2, 4 ... LONGEST_SECONDS. It never sleeps. ``clock`` gives seconds
+    that only increase."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -53,14 +51,13 @@ class Throttle:
         self._guard = threading.Lock()
 
     def wait(self, key: str) -> float:
-        """Returns seconds; 0: the key need not wait."""
+        """In seconds."""
         with self._guard:
             failures = self._failures.get(key)
             return max(0.0, failures.until - self._clock()) if failures else 0.0
 
     def failed(self, key: str) -> float:
-        """Count a failure, and return the seconds that the key has to wait. A failure while the key waits does not make
-        the wait longer."""
+        """Count a failure, and return the seconds to wait. A failure during the wait does not make it longer."""
         with self._guard:
             now = self._clock()
             failures = self._failures.get(key, _Failures(0, now))
@@ -79,7 +76,7 @@ FORWARDED_HEADERS = ("X-Forwarded-For", "Forwarded")
 ACCEPTED_SECONDS = 3600.0
 MAX_ACCEPTED = 1024
 FRESH_SECONDS = 1.0
-"""The age at which a token's row is read again: a read takes 0.2 ms, and requests may be thousands in a second."""
+"""The age at which a token's row is read again: a read takes 0.2 ms, and requests may be thousands a second."""
 MAX_ROWS = 1024
 _NO_HASH = "0" * 64
 _MAKE_ONE = "`pinner-manage token create` makes one"
@@ -102,8 +99,8 @@ class TokenReader(Protocol):
 
 
 class Credentials:
-    """``client_roles`` has the role of a client certificate by its common name. The X-Forwarded-For of the reverse
-    proxies in ``trusted`` is believed. ``clock`` gives seconds that only increase."""
+    """``client_roles`` are by the common name of a client certificate. The X-Forwarded-For of the reverse proxies in
+    ``trusted`` is believed. ``clock`` gives seconds that only increase."""
 
     def __init__(
         self,
@@ -133,8 +130,7 @@ class Credentials:
     def identify(self, peer: Peer, headers: Headers) -> Identity:
         """Raises Unauthorized, TooManyRequests, Forbidden, and Invalid for a wrong X-Pinner-Actor.
 
-        On TCP a token counts more than a certificate. The certificate of a trusted proxy does not speak for its
-        clients.
+        On TCP a token counts more than a certificate. That of a trusted proxy does not speak for its clients.
         """
         sender = self.anonymous(peer, headers)
         match peer:
@@ -243,7 +239,7 @@ def _local_actor(uid: int, headers: Headers) -> str:
 
 
 def _user_name(uid: int) -> str:
-    """The user's number where the user has no name, or one that people can mistake."""
+    """The number where the user has no name, or one that people can mistake."""
     try:
         return require_actor(pwd.getpwuid(uid).pw_name, "user")
     except (KeyError, Invalid):

@@ -22,7 +22,7 @@ class UnixPeer:
 class TcpPeer:
     address: str
     certificate: str = ""
-    """The common name of the client's verified certificate; empty: it has none."""
+    """The common name of the client's verified certificate; empty: none."""
 
 
 Peer = UnixPeer | TcpPeer
@@ -31,7 +31,7 @@ Peer = UnixPeer | TcpPeer
 Networks = tuple[IPv4Network | IPv6Network, ...]
 
 _CLIENT_PREFIX = 64
-"""The bits of an IPv6 address that name a network: one client usually has a whole /64 (RFC 6177)."""
+"""Bits: one client usually has a whole /64 of IPv6 (RFC 6177)."""
 
 
 def parse_networks(texts: Iterable[str], field: str) -> Networks:
@@ -54,9 +54,9 @@ def is_trusted(address: str, trusted: Networks) -> bool:
 
 
 def client_address(peer: str, forwarded_for: str, trusted: Networks) -> str:
-    """Each proxy appends the address of its own peer to X-Forwarded-For, and only trusted proxies can be believed. So
-    the last address that is no trusted proxy is the client's. An entry that is no address ends the search at the proxy
-    that wrote it."""
+    """Each proxy appends the address of its own peer to X-Forwarded-For, and only trusted proxies can be believed: the
+    last address that is no trusted proxy is the client's. An entry that is no address ends the search at the proxy that
+    wrote it."""
     address = _parse(peer)
     hop = str(address) if address else peer
     for entry in reversed(forwarded_for.split(",")):
@@ -68,7 +68,7 @@ def client_address(peer: str, forwarded_for: str, trusted: Networks) -> str:
 
 
 def throttle_key(address: str) -> str:
-    """Failures are counted by address, and by the /64 network of an IPv6 address."""
+    """The address; of IPv6 the /64 network."""
     parsed = _parse(address)
     if isinstance(parsed, IPv6Address):
         return str(IPv6Network((int(parsed), _CLIENT_PREFIX), strict=False))
@@ -76,7 +76,7 @@ def throttle_key(address: str) -> str:
 
 
 def _parse(text: str) -> IPv4Address | IPv6Address | None:
-    """An IPv4 address written as IPv6 (RFC 4291, 2.5.5.2) counts as IPv4."""
+    """IPv4 written as IPv6 (RFC 4291, 2.5.5.2) counts as IPv4."""
     try:
         address = ip_address(text)
     except ValueError:

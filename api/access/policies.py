@@ -17,13 +17,13 @@ from pinner.model.errors import Invalid
 LOG = logging.getLogger(__name__)
 
 RELOAD_SECONDS = 1.0
-"""The time until changed files count. oslo.policy would search for them at each check, which takes longer than the
+"""Changed files count after this time. oslo.policy would search for them at each check, which takes longer than the
 check."""
 MAX_DECISIONS = 1024
 PREFIX = "pinner:"
 FIELD = "[oslo_policy] policy_file"
 DEFAULT_FILE = "policy.yaml"
-"""oslo.policy searches for this file beside the configuration file. It need not exist."""
+"""Beside the configuration file. It need not exist."""
 
 _ROLES = (
     RuleDefault("admin", "role:admin", "May do everything."),

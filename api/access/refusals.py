@@ -26,8 +26,8 @@ class AuditSink(Protocol):
 
 
 class RefusalAudit:
-    """A window of ``window_seconds`` starts with a refusal. At its end, one record has the number of the refusals above
-    PER_ORIGIN and TOTAL."""
+    """A window of ``window_seconds`` starts with a refusal. At its end, one record counts the refusals above PER_ORIGIN
+    and TOTAL."""
 
     def __init__(
         self, audit: AuditSink, now: Callable[[], datetime], *, window_seconds: float = WINDOW_SECONDS
@@ -85,6 +85,6 @@ class RefusalAudit:
 
 
 def bounded(text: str) -> str:
-    """Unprintable characters are left out, and the text is cut to MAX_TEXT characters."""
+    """Without unprintable characters, and cut to MAX_TEXT characters."""
     shown = visible(text[:MAX_TEXT])
     return shown if len(text) <= MAX_TEXT and len(shown) <= MAX_TEXT else f"{shown[:MAX_TEXT]}..."

@@ -16,14 +16,14 @@ class TlsFiles:
     key: str = ""
     """The private key without a passphrase, in PEM; empty: it is in the certificate's file."""
     client_ca: str = ""
-    """The authorities whose client certificates are accepted, in PEM."""
+    """The authorities of accepted client certificates, in PEM."""
     client_required: bool = False
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext | None:
-    """None without a certificate. Raises Invalid.
+    """None without a certificate. Raises Invalid. TLS 1.2 is the oldest accepted version (RFC 9325).
 
-    Reads the key, so call it before root is given up. TLS 1.2 is the oldest accepted version (RFC 9325).
+    Reads the key, so call it before root is given up.
     """
     if not files.certificate:
         for option in ("key", "client_ca", "client_required"):

@@ -1,7 +1,5 @@
-"""The OpenAPI document: APIFlask's, with the errors, headers and security of every operation, as generators want it.
-
-Its components have plain names, no inline objects, and a description of every field.
-"""
+"""The OpenAPI document: APIFlask's, with the errors, headers and security of every operation, as generators want it:
+plain names, no inline objects, and a description of every field."""
 
 import ast
 import inspect
@@ -108,8 +106,7 @@ def configure(app: APIFlask) -> None:
 
 
 def _written_once(view: Callable[[], Any]) -> Callable[[], Response]:
-    """The first request writes the document in about a second; the others get the same bytes, because anyone may
-    ask."""
+    """The first request writes the document in about a second; anyone may ask, so the others get the same bytes."""
     lock = Lock()
     written: list[bytes] = []
 
@@ -195,7 +192,7 @@ def _answer_headers(status: int, operation: str) -> Iterator[str]:
 
 
 def _statuses(versioned: bool, method: str) -> Iterator[int]:
-    """The statuses with which a request is refused before it reaches the service."""
+    """With these a request is refused before it reaches the service."""
     yield from (406, 408, 411, 413, 431)
     if method in ("post", "put"):
         yield 415
@@ -303,7 +300,7 @@ def _described(name: str, schema: Json) -> Json:
 def _field_docstrings() -> dict[str, dict[str, str]]:
     """The text below each field, by class and field.
 
-    Python does not store it, so the sources are read, at the import: after the API has given up root it may not be able
+    Python does not store it, so the sources are read at the import: after the API has given up root it may not be able
     to.
     """
     names = [

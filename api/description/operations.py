@@ -14,7 +14,7 @@ IF_NONE_MATCH = "IfNoneMatch"
 IF_CHANGED = "IfChanged"
 IDEMPOTENCY_KEY = "IdempotencyKey"
 CONDITIONAL: Json = {HEADERS: [IF_MATCH, IF_NONE_MATCH]}
-"""An operation that heeds If-Match and If-None-Match, for APIFlask's ``doc(extensions=)``."""
+"""For APIFlask's ``doc(extensions=)``."""
 
 
 def may_raise(*kinds: type[PinnerError]) -> Json:

@@ -1,4 +1,4 @@
-"""The schemas of requests, which refuse unknown fields, and of the answers that are not values of pinner.model or of
+"""The schemas of requests, which refuse unknown fields, and of the answers that are no values of pinner.model or of
 pinner.service.protocol."""
 
 from apiflask.schema_adapters import registry

@@ -1,4 +1,4 @@
-"""The schemas of answers that are not values of pinner.model, and pages with the link to the next page."""
+"""The schemas of answers that are no values of pinner.model, and pages with the link to the next page."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class ErrorBody:
     """An error."""
 
     code: str
-    """The kind of error, which programs compare; it never changes."""
+    """The kind of error, for programs; it never changes."""
     message: str
     """A sentence for people."""
     details: Mapping[str, Any]
@@ -32,7 +32,6 @@ class ErrorDocument:
     """The body of every error."""
 
     error: ErrorBody
-    """The error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +41,9 @@ class SnapshotSummary:
     id: str
     """The SHA-256 of the snapshot's content."""
     host: str
-    """The name of the host."""
     taken_at: datetime
-    """The time of the snapshot."""
     sample_seconds: float
-    """The seconds over which CPU use was measured; 0: it was not measured."""
+    """The seconds over which CPU use was measured; 0: not measured."""
     cpus: int
     """The number of CPUs."""
     nodes: int
@@ -64,9 +61,8 @@ class RunDetail:
     """A run and its changes."""
 
     run: Run
-    """The run."""
     entries: tuple[Entry, ...]
-    """The changes of the run; of a rollback, those of the run that it undoes."""
+    """The changes; of a rollback, those of the run that it undoes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +70,13 @@ class Version:
     """A version of this API."""
 
     id: str
-    """The name of the version, which begins its paths."""
+    """The name, which begins the paths of the version."""
     status: Literal["CURRENT"]
     """CURRENT: this version gets new fields."""
     path: str
     """The path of the version."""
     version: str
-    """The number that the header field OpenStack-API-Version has."""
+    """The number in the header field OpenStack-API-Version."""
     description: str
     """The path of the OpenAPI document."""
     lists: tuple[str, ...]
@@ -89,12 +85,12 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The server's release and the API versions that it supports."""
+    """The server's release and API versions."""
 
     name: str
     """The name of the service: pinner."""
     release: str
-    """The release of the server's software."""
+    """The release of the software."""
     versions: tuple[Version, ...]
     """The versions."""
 
@@ -133,8 +129,7 @@ PageAnswer = tuple[Page[T], int, dict[str, str]]
 
 
 def page(items: Iterable[T], key: Callable[[T], str], limit: int, marker: str) -> Page[T]:
-    """The first ``limit`` items after the key ``marker``, by key. No item needs to have the marker: it may have
-    ended."""
+    """The first ``limit`` items after the key ``marker``, by key. The marker's item may have ended."""
     rest = sorted((item for item in items if key(item) > marker), key=key)
     shown = tuple(rest[:limit])
     return Page(shown, key(shown[-1]) if len(rest) > limit else "")

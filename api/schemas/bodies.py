@@ -24,7 +24,7 @@ from pinner.model.run.journal import ApplyOptions
 
 
 class NewSnapshot(Input):
-    """The duration of the CPU use measurement. The server's configuration sets the default."""
+    """The duration of the CPU use measurement; the default is configured."""
 
     sample_seconds: Annotated[
         Seconds | None,
@@ -97,7 +97,7 @@ _Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/=]{0,88}$")]
 
 
 class SignedHeadInput(Input):
-    """The head of an agent's audit trail with its signature, as `GET /v1/audit/anchor` returned it."""
+    """The signed head of an agent's audit trail, from `GET /v1/audit/anchor`."""
 
     host: _HostName
     """The agent's host."""
@@ -117,7 +117,7 @@ class SignedHeadInput(Input):
 
 
 class AnchorInput(Input):
-    """An anchor, as `GET /v1/audit/anchor` returned it."""
+    """An anchor from `GET /v1/audit/anchor`."""
 
     version: Annotated[int, Field(ge=1, le=1, description="The version of this format."), Whole]
     heads: Annotated[tuple[SignedHeadInput, ...], Field(min_length=1, max_length=MAX_HEADS)]
@@ -129,7 +129,7 @@ class AnchorInput(Input):
 
 UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 MAX_SPECS = 128
-"""The most extra specs that an event may carry."""
+"""The most extra specs of an event."""
 
 
 class NewIdentity(Input):

@@ -13,11 +13,11 @@ from pinner.model.plan.request import MOST_PERCENT
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
 _LONGEST_SCALAR = 100
-"""No number needs more characters. A long text could be nested so deeply that reading it fails."""
+"""Enough for each number. A long text could be nested so deeply that reading it fails."""
 
 
 def _scalar(text: Any) -> Any:
-    """A query parameter that is a JSON number or boolean, as such."""
+    """The value of a query parameter that is a JSON number or boolean."""
     if len(text) > _LONGEST_SCALAR or text != text.strip():
         return text
     try:

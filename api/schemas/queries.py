@@ -1,4 +1,4 @@
-"""The schemas of queries: what follows the question mark of a URL."""
+"""The schemas of queries."""
 
 from typing import Annotated, Literal
 
@@ -56,7 +56,7 @@ class SampleQuery(Input):
 
 
 def _with_busy(threshold: float, others: ValidationInfo) -> float:
-    """The threshold decides nothing without ``busy``."""
+    """Without ``busy``, the threshold decides nothing."""
     if not others.data.get("busy", True):
         raise ValueError("a value beside busy=true; without it all processes are listed")
     return threshold
@@ -100,7 +100,7 @@ class CapacityQuery(Input):
     ] = 0
 
     def shape(self) -> GuestShape | None:
-        """It is None where no guest is planned. Raises Invalid."""
+        """None: no guest is planned. Raises Invalid."""
         if self.memory_kib is None and not self.page_kib:
             return None
         return GuestShape(self.vcpus or 1, self.memory_kib or 0, self.page_kib)

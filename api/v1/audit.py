@@ -37,8 +37,8 @@ def listing(query_data: AuditQuery) -> PageAnswer[AuditRecord]:
 def verify() -> Verification:
     """Verify the audit trail.
 
-    The centre's chain of hashes and each agent's signed chain are checked, and each of them against the other. The
-    findings name what was changed, cut off, forged or never reported.
+    The centre's chain of hashes and each agent's signed chain are checked, also against each other. The findings name
+    what was changed, cut off, forged or never reported.
     """
     return pinner().verify_audit()
 
@@ -50,7 +50,7 @@ def verify() -> Verification:
 def verify_anchor(json_data: AnchorInput) -> Verification:
     """Verify the audit trail against an anchor.
 
-    Like GET, and it also checks that both trails still contain the heads of the anchor. Nothing is changed.
+    Like GET, but both trails must also contain the heads of the anchor. Nothing is changed.
     """
     return pinner().verify_audit(json_data.value())
 
@@ -61,7 +61,7 @@ def verify_anchor(json_data: AnchorInput) -> Verification:
 def anchor() -> Anchor:
     """Make an anchor: the signed heads of the agents' trails, which contain the head of the centre's trail.
 
-    Keep it elsewhere. A later verification with it shows whether the trails still contain everything up to it.
+    Keep it elsewhere. A later verification shows whether the trails still contain everything up to it.
     """
     return pinner().audit_anchor()
 

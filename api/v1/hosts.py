@@ -64,7 +64,7 @@ def listing(query_data: PageQuery) -> PageAnswer[str]:
 def observe(host: str, query_data: SampleQuery) -> Snapshot:
     """Take a snapshot of a host without storing it.
 
-    CPU use is measured only if `sample_seconds` is above 0. The answer then takes at least that long.
+    CPU use is measured only for a `sample_seconds` above 0; the answer then takes at least that long.
     """
     return pinner().observe(host, query_data.sample_seconds)
 
@@ -126,7 +126,7 @@ def measures(host: str, query_data: MeasuresQuery) -> Measures:
     """Show what was measured of a host and its guests: run delay, CPU use, drops.
 
     The last hour is kept in steps of 5 seconds, the last day in steps of 60, and 31 days in steps of 900. A value is
-    null where nothing was measured. An answer has at most a million values. Without `step`, a coarser step is taken
+    null where nothing was measured. An answer has at most a million values: without `step`, a coarser step is taken
     where there are more.
     """
     return pinner().measures(host, query_data.span(), query_data.guest, query_data.series)
@@ -139,10 +139,10 @@ def measures(host: str, query_data: MeasuresQuery) -> Measures:
     operation_id="blame_guest", extensions=may_raise(NotFound, HostUnreachable, NotPermitted, Overloaded, Gone, Busy)
 )
 def blame(host: str, guest: str, query_data: BlameQuery) -> Blame:
-    """Trace the scheduler, and show who delays a guest.
+    """Trace the scheduler, and show who delays a guest (name or UUID).
 
     The answer names the threads that ran while threads of the guest waited for a CPU, with their share of the waiting.
-    The path has the guest's name or UUID. The kernel must allow tracing (tracefs).
+    The kernel must allow tracing (tracefs).
     """
     return pinner().blame(host, guest, query_data.seconds)
 
@@ -162,8 +162,8 @@ def interrupts(host: str) -> HostInterrupts:
 def processes(host: str, query_data: ProcessQuery) -> PageAnswer[Process]:
     """List the processes of a host and their threads, ordered by process id.
 
-    CPU use is measured anew for each page. With `busy` the list has only the processes that use more than
-    `busy_threshold` per cent of one CPU.
+    CPU use is measured anew for each page. `busy` lists only the processes that use more than `busy_threshold` per cent
+    of one CPU.
     """
     listed = pinner().observe(host, query_data.sample_seconds).processes
     if query_data.busy:

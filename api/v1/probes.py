@@ -23,7 +23,7 @@ def create(plan: str, json_data: NewProbe) -> tuple[Probe, int, dict[str, str]]:
     """Start to test whether a plan is better than the present placement. The answer is the probe, which continues.
 
     The server applies the plan and rolls it back, in windows of random order, and compares run delay, drops and
-    pressure. At its end, however it ends, the host has the placement that the probe found.
+    pressure. However the probe ends, the host then has the placement that the probe found.
     """
     probe = pinner().probe(plan, json_data.windows, json_data.seconds, caller())
     return probe, 202, {"Location": f"/v1/probes/{probe.id}"}

@@ -79,9 +79,9 @@ def outcome(run: str) -> RunOutcome:
 def events(run: str) -> Response:
     """Follow a run as server-sent events.
 
-    The stream has one `change` event for each change of the run, also for changes that ended before. The last event is
-    `end`. The data of both is a RunProgress in JSON. If pinner cannot follow the run further, the last event is `error`
-    and its data is an error document.
+    The stream has one `change` event for each change of the run, also for earlier ones, and ends with `end`. The data
+    of both is a RunProgress in JSON. If pinner cannot follow the run further, the last event is `error` with an error
+    document.
     """
     pinner().run(run)
     return app_state().streams.respond(pinner().follow(run))
