@@ -1,14 +1,17 @@
 """Old records that are exported and removed leave a trail that verifies."""
 
 import gzip
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 from support.store.forgery import execute
-from support.store.trail import message
+from support.store.trail import ANN, message
 from support.values import NOON
 
+from pinner.model.errors import HostUnreachable
 from pinner.model.run.agent_audit import AgentAction, ChainHead
+from pinner.model.run.audit import AuditAction, audit_event
 from pinner.service.audit.audit_export import verify_file
 from pinner.service.audit.audit_match import TrailMatch
 from pinner.service.upkeep.retention import Limits, cut_chain, export_audit
@@ -77,6 +80,73 @@ def test_records_may_be_removed_in_the_middle_of_a_run(used):
     assert {start: findings(agent[start:], centre) for start in heads} == {start: [] for start in heads}
     purges = range(len(centre))
     assert {purged: findings(agent, centre[purged:], purged) for purged in purges} == {purged: [] for purged in purges}
+
+
+GUEST = "00000000-0000-4000-8000-000000000001"
+
+
+def record_at_centre(pinner, result):
+    """A record of an exclusion."""
+    event = audit_event(ANN, NOON, AuditAction.GUEST_EXCLUDE, "h1", f"web ({GUEST})", result)
+    pinner.store.audit.append(event)
+
+
+@pytest.fixture
+def crossed(pinner):
+    """Both trails, where the agent hears of the centre's head in the middle of each action, and between the centre's
+    request and the action's begin at the agent."""
+    agent, apply = pinner.agent, pinner.agent.apply
+
+    def hear_of_a_later_head():
+        pinner.store.audit.append(audit_event(ANN, NOON, AuditAction.PLAN_CREATE, "h1", "plan-9", "ok"))
+        pinner.exchange()
+
+    def apply_late(plan, run, progress):
+        hear_of_a_later_head()
+
+        def exchange_first(change, number_of_changes):
+            hear_of_a_later_head()
+            progress(change, number_of_changes)
+            hear_of_a_later_head()
+
+        return apply(plan, run, exchange_first)
+
+    def exclude(fails):
+        record_at_centre(pinner, "excluded: started")
+        hear_of_a_later_head()
+        with suppress(HostUnreachable), agent.trail.marking(GUEST, excluded=True):
+            hear_of_a_later_head()
+            if fails:
+                raise HostUnreachable("h1", "gone")
+        pinner.exchange()
+        record_at_centre(pinner, "excluded: failed, apply_failed" if fails else "excluded")
+        pinner.exchange()
+
+    agent.apply = apply_late
+    for fails in (True, False):
+        pinner.rollback(pinner.apply())
+        exclude(fails)
+        pinner.exchange()
+    return agent.audit_records(0, 1000), list(pinner.store.audit.stream(ChainHead(0, "")))
+
+
+@pytest.mark.fault(57)
+def test_both_trails_may_begin_in_the_middle_of_a_run(crossed):
+    agent, centre = crossed
+    heads = [number for number, record in enumerate(agent) if record.action == AgentAction.CENTRE_HEAD]
+    cuts = [(start, purged) for start in (0, *heads) for purged in range(len(centre))]
+    wrong = {cut: findings(agent[cut[0] :], centre[cut[1] :], cut[1]) for cut in cuts}
+    assert {cut: kinds for cut, kinds in wrong.items() if kinds} == {}
+
+
+@pytest.mark.fault(57)
+def test_a_forged_run_without_a_begin_is_found_in_a_trail_whose_old_records_were_removed(crossed):
+    agent, centre = crossed
+    begins = [record["seq"] for record in centre if record["action"] == AgentAction.RUN_APPLY]
+    end = next(record for record in reversed(centre) if record["action"] == AgentAction.RUN_END)
+    forged = end | {"seq": len(centre) + 1, "subject": "run-9"}
+    for purged in range(begins[1]):
+        assert findings(agent, [*centre[purged:], forged], purged) == [("forged", forged["seq"])]
 
 
 @pytest.mark.fault(57)
