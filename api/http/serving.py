@@ -15,6 +15,7 @@ from pinner.api.http import messages
 from pinner.api.http.connection import Connection
 from pinner.api.http.messages import HttpRequest, RequestRefused, environ
 from pinner.api.http.reader import ClientLimits
+from pinner.model.errors import PinnerError
 from pinner.model.health import Queue
 from pinner.repeated import Repeated
 
@@ -233,7 +234,7 @@ def _stream(
     head: _Head, body: Iterable[bytes], connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
 ) -> tuple[bytes, bool]:
     """Raises ConnectionResetError where the client has gone. HTTP/1.0 has no chunks: the end of the connection is the
-    end of the body."""
+    end of the body. An answer that fails after its first part ends without the last chunk, so the client learns it."""
     chunked = request.version == "1.1"
     headers = [*head.headers, *([("Transfer-Encoding", "chunked")] if chunked else [])]
 
@@ -241,10 +242,19 @@ def _stream(
         asyncio.run_coroutine_threadsafe(connection.send(data), loop).result()
 
     waiting = messages.head(head.status, headers, close=True)
-    for part in body:
-        if part:
-            send(waiting + (messages.chunk(part) if chunked else part))
-            waiting = b""
+    try:
+        for part in body:
+            if part:
+                send(waiting + (messages.chunk(part) if chunked else part))
+                waiting = b""
+    except ConnectionResetError:
+        raise
+    except Exception as error:
+        if waiting:
+            raise
+        expected = isinstance(error, PinnerError)
+        LOG.error("%s %r broke off: %s", request.method, request.target[:100], error, exc_info=not expected)
+        return b"", False
     return waiting + (messages.LAST_CHUNK if chunked else b""), False
 
 

@@ -205,7 +205,7 @@ class RemoteService:
         with self._rest.reachable(), self._rest.stream("audit", "export") as answer:
             if not answer.is_success:
                 raise self._rest.error(answer)
-            yield from lines(answer.iter_bytes())
+            yield from lines(self._rest.chunks(answer))
 
     def _detail(self, run: str) -> tuple[Run, tuple[Entry, ...]]:
         parts = self._rest.get(dict[str, Any], "runs", run)

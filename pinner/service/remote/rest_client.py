@@ -123,6 +123,14 @@ class RestClient:
             encoding(answer)
             yield answer
 
+    def chunks(self, answer: httpx.Response) -> Iterator[bytes]:
+        """The body of a stream. Raises HostUnreachable where it breaks off."""
+        try:
+            yield from answer.iter_bytes()
+        except httpx.TransportError as error:
+            why = f"the answer broke off before its end ({error}); try again: the server's log says why it ended"
+            raise HostUnreachable(self._url, why) from None
+
     def error(self, answer: httpx.Response) -> PinnerError:
         with self.reachable(), deadline(self._patience):
             return error_of(answer.status_code, content(answer, self._limit))
