@@ -167,8 +167,8 @@ class CentreCheck:
         self._hashes = {claim.head.seq: "" for claim in self._claims}
         self.length = 0
         self._start = chain.START
-        self._exports: set[ChainHead] = set()
-        """The last record of each export whose records were deleted."""
+        self._exports: dict[ChainHead, int] = {}
+        """The last deleted record of each export, with the number of the record that names it."""
 
     def observe(self, record: Mapping[str, Any]) -> None:
         """Takes the records in their order."""
@@ -176,7 +176,7 @@ class CentreCheck:
         if not self.length:
             self._start = ChainHead(seq - 1, record["previous"])
         if record["action"] == AuditAction.AUDIT_EXPORT and (last := named_purge(str(record["after"]))):
-            self._exports.add(last)
+            self._exports.setdefault(last, seq)
         self.length = seq
         if seq in self._hashes:
             self._hashes[seq] = record["hash"]
@@ -187,13 +187,22 @@ class CentreCheck:
     def purged(self) -> int:
         return self._start.seq
 
+    def _why_cut(self) -> str:
+        """Before an export the agents see the centre's head. Their heads up to then are missing only where their own
+        trails begin later."""
+        export = self._exports.get(self._start)
+        if export is None:
+            return "no record names the export before it"
+        seen = [head for agent in self._agents.values() for head in agent.match.seen if head < export]
+        if seen and max(seen) < self.purged:
+            return f"no agent had seen a head after record {max(seen)} when record {export} says that it was exported"
+        return ""
+
     def findings(self, check: ChainCheck) -> Iterator[TrailFinding]:
         if not check.ok:
             yield TrailFinding(FindingKind.CHANGED, "centre", "", check.broken, "", check.why)
-        elif self._start.seq and self._start not in self._exports:
-            text = (
-                f"the trail of the centre begins at record {self.purged + 1}, and no record names the export before it"
-            )
+        elif self.purged and (why := self._why_cut()):
+            text = f"the trail of the centre begins at record {self.purged + 1}, and {why}"
             yield TrailFinding(FindingKind.CUT, "centre", "", self.purged, "", text)
         kept = [claim for claim in self._claims if claim.head.seq > self.purged]
         for kind, seq, text in contradictions(kept, self.length, self._hashes, "the trail of the centre"):

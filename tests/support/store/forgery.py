@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from pinner.model.run.agent_audit import ChainHead
 from pinner.store.audit.chain import START, link
 
 Row = dict[str, Any]
@@ -23,11 +24,16 @@ def opened(database: Path) -> Iterator[sqlite3.Connection]:
         connection.commit()
 
 
-def rewrite(database: Path, change: Callable[[list[Row]], list[Row]], table: str = "audit") -> None:
-    """Replace the records of a chain by those that ``change`` makes of them, numbered and with correct hashes."""
+def rewrite(
+    database: Path, change: Callable[[list[Row]], list[Row]], table: str = "audit", start: ChainHead = START
+) -> None:
+    """Replace the records of a chain by those that ``change`` makes of them, numbered and with correct hashes.
+
+    The centre's records up to ``start`` are then removed as by retention.
+    """
     with opened(database) as connection:
         rows = [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY seq")]
-        made = link(START, change([dict(row) for row in rows]))
+        made = link(start, change([dict(row) for row in rows]))
         connection.execute(f"DELETE FROM {table}")
         for row in made:
             names = ", ".join(row)
@@ -35,7 +41,9 @@ def rewrite(database: Path, change: Callable[[list[Row]], list[Row]], table: str
             connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", row)
         if table == "audit":
             last = made[-1] if made else {"seq": 0, "hash": ""}
-            connection.execute("UPDATE audit_chain SET seq = :seq, hash = :hash", last)
+            ends = last | {"purged": start.seq, "through": start.hash}
+            numbers = "seq = :seq, hash = :hash, purged_seq = :purged, purged_hash = :through"
+            connection.execute(f"UPDATE audit_chain SET {numbers}", ends)
 
 
 def execute(database: Path, *statements: str) -> None:

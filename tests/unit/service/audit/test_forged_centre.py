@@ -7,6 +7,7 @@ from support.store.forgery import copy, execute, put_back, rewrite
 from support.store.trail import EVE, changed_actor, message
 from support.values import NOON, make_run
 
+from pinner.model.run.agent_audit import ChainHead, purged_text
 from pinner.model.run.audit import AuditAction, audit_event
 
 
@@ -101,6 +102,23 @@ def test_the_database_is_replaced_by_a_new_one(used):
     assert "is empty, but" in message(found, "cut")
     used.apply()
     assert used.verify().result == "broken"
+
+
+@pytest.mark.fault(46)
+@pytest.mark.parametrize("later_run", [False, True])
+def test_an_export_that_ends_after_all_heads_that_the_agents_saw_is_told(used, later_run):
+    """The owner deletes the whole trail, and forges the record of an export in its place."""
+    end = ChainHead(used.store.audit.head().seq + 1, "0" * 64)
+
+    def export_record(rows):
+        return [rows[0] | {"action": "audit.export", "result": "exported", "after": purged_text(end)}]
+
+    with used.stopped():
+        rewrite(used.database, export_record, start=end)
+    if later_run:
+        used.apply()
+        used.exchange()
+    assert f"no agent had seen a head after record {end.seq - 1}" in message(used.verify(), "cut")
 
 
 FORGED = {
