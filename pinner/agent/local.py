@@ -12,8 +12,7 @@ from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.protocol import Progress
 from pinner.agent.socket import peers
 from pinner.agent.socket.peers import require_caller
-from pinner.agent.trail.refusal_limit import CallLimit
-from pinner.agent.trail.trail import AgentTrailFile
+from pinner.agent.trail.trail import AgentTrailFile, CallLimit
 from pinner.apply import executor
 from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover

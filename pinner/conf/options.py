@@ -4,10 +4,18 @@ from ipaddress import ip_address
 
 from oslo_config import cfg, types
 
-from pinner.conf.checks import ABSOLUTE_PATH, HOST_NAME
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.plan.objective import MOST_WEIGHT, TERMS
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
+
+ABSOLUTE_PATH = r"^(/|\Z)"
+HOST_NAME = r"^(?!\.{1,2}\Z)[^/\s\x00-\x1f\x7f]{0,255}\Z"
+MEANINGS = {
+    # Each process may have another working folder.
+    ABSOLUTE_PATH: "an absolute path",
+    # The name is a part of the paths of the REST API.
+    HOST_NAME: "a name of at most 255 characters, without / and spaces",
+}
 
 MOST_PINGED = 64
 

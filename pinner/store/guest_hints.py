@@ -15,8 +15,7 @@ from pinner.model.page import batches
 from pinner.model.run.audit import AuditEvent
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
-from pinner.store.database.engine import reading
-from pinner.store.database.write import write
+from pinner.store.database.engine import reading, write
 
 BATCH = 500
 

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, and_, delete, insert, 
 
 from pinner.model.errors import StoreUnavailable
 from pinner.store.database import tables
-from pinner.store.database.write import write
+from pinner.store.database.engine import write
 
 ABANDONED = timedelta(minutes=15)
 """The age at which a request without an answer counts as abandoned by a dead server. Samples take at most 5 minutes."""

@@ -15,9 +15,8 @@ from pinner.model.run.audit import AuditEvent
 from pinner.model.snapshot import Snapshot
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
-from pinner.store.database.engine import reading
+from pinner.store.database.engine import reading, write
 from pinner.store.database.paging import page
-from pinner.store.database.write import write
 
 T = TypeVar("T")
 

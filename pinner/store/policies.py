@@ -12,8 +12,7 @@ from pinner.model.policy import Backoff, Backoffs, Expected, Policy, Setback
 from pinner.model.run.audit import AuditEvent
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
-from pinner.store.database.engine import reading
-from pinner.store.database.write import put_host_row, write
+from pinner.store.database.engine import put_host_row, reading, write
 
 
 class Policies:

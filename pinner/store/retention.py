@@ -30,8 +30,7 @@ from pinner.model.run.agent_audit import ChainHead, named_head
 from pinner.model.run.audit import AuditAction, AuditEvent
 from pinner.store.audit.audit import append_events, chain_row
 from pinner.store.database import tables
-from pinner.store.database.engine import reading
-from pinner.store.database.write import write
+from pinner.store.database.engine import reading, write
 from pinner.store.guest_hints import GuestHints
 from pinner.store.runs.in_force import IN_FORCE
 

@@ -18,8 +18,7 @@ from pinner.model.run.token import (
 )
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
-from pinner.store.database.engine import reading
-from pinner.store.database.write import write
+from pinner.store.database.engine import reading, write
 
 
 class Tokens:

@@ -2,8 +2,7 @@
 
 from pinner.wiring.agent import agent_client, local_agent
 from pinner.wiring.captured import captured_agent, open_captured, save_machine
-from pinner.wiring.retention import purge, start_retention
-from pinner.wiring.service import service_parts, start_controller
+from pinner.wiring.service import purge, service_parts, start_controller, start_retention
 from pinner.wiring.settings import (
     SOCKETS_OF_ROOT,
     STATE_OF_ROOT,

@@ -2,6 +2,7 @@ import logging
 from collections.abc import Callable, Collection, Container, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +17,7 @@ from pinner.agent.socket.client import AgentClient
 from pinner.agent.socket.peers import sleep
 from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrailFile
+from pinner.apply.undo import kept_runs
 from pinner.conf.options import MOST_PINGED
 from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.kernel import tracefs
@@ -38,10 +40,18 @@ from pinner.model.kinds import TargetKind
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
+from pinner.service.upkeep.retention import cut_chain
 from pinner.store.journal.journal import StoredJournal
-from pinner.store.journal.state_folder import require_own_state, this_host
-from pinner.store.journal.unusable_journal import JournalRetry, LastMasks, UnusableJournal, open_journal, pins_of
-from pinner.wiring.retention import purge_journal, start_daily
+from pinner.store.journal.opening import (
+    JournalRetry,
+    LastMasks,
+    UnusableJournal,
+    open_journal,
+    pins_of,
+    require_own_state,
+    this_host,
+)
+from pinner.wiring.service import limits_of, start_daily
 from pinner.wiring.settings import agent_folder, agent_socket, host_name, nova_reader, nova_sets, now, state_dir
 from pinner.worker import Heartbeat, Worker
 
@@ -88,7 +98,7 @@ def local_agent(
     if isinstance(journal, StoredJournal):
         _recover(agent)
     if threads is not None:
-        purge = partial(purge_journal, config, journal, host, trail)
+        purge = partial(_purge_journal, config, journal, host, trail)
         threads += start_daily("journal retention", purge, agent_folder(config), undo)
         retry = JournalRetry(agent_folder(config)) if isinstance(journal, UnusableJournal) else None
         threads += _start(watcher, (pinger, recorder, FreedMemory(), retry), undo)
@@ -102,6 +112,20 @@ def _journal(config: cfg.ConfigOpts, undo: ExitStack) -> StoredJournal | Unusabl
     journal = open_journal(folder)
     undo.callback(journal.close)
     return journal
+
+
+def _purge_journal(
+    config: cfg.ConfigOpts,
+    journal: StoredJournal | UnusableJournal,
+    host: LiveHost,
+    trail: AgentTrailFile,
+    today: datetime,
+) -> None:
+    before = today - timedelta(days=config.retention.runs_days)
+    if deleted := kept_runs.purge(journal, before, host, host_name(config), boot_id(LIVE)):
+        LOG.info("deleted %d runs from the journal, none of which can be undone any more", deleted)
+    if config.retention.audit_export and isinstance(journal, StoredJournal):
+        cut_chain(journal.chain, trail, agent_folder(config), limits_of(config), today)
 
 
 def _snapshots(

@@ -1,16 +1,18 @@
-"""The prior mask of a target's inheritors, and the undo that gives it to those of a process."""
+"""The masks of threads that an undo restores: the prior mask of a target's new threads and inheritors, those that runs
+gave, the inheritors of a process, and the passes until no thread is misplaced."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pinner.apply.ports import Host, Journal
-from pinner.apply.steps.converge import PASSES, converge
 from pinner.model.change import AffinityChange, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.machine.process import Lineage
 from pinner.model.run.journal import Entry
+
+PASSES = 10
 
 
 def prior_mask(target: Target, before: Sequence[ThreadMask]) -> CpuSet:
@@ -25,6 +27,25 @@ def given_masks(entry: Entry, change: AffinityChange, host: Host) -> frozenset[C
     online = host.online()
     given = (change.after, *entry.former)
     return frozenset((*given, *(cpus & online for cpus in given)))
+
+
+def converge(
+    misplaced: Callable[[], list[ThreadMask]], move: Callable[[list[ThreadMask]], None]
+) -> tuple[ThreadMask, ...]:
+    """Returns those misplaced after the last pass. After a pass with misplaced threads, two readings in a row must find
+    none: a misplaced thread can create another, which only the next reading shows."""
+    needed = 1
+    remaining: list[ThreadMask] = []
+    for _ in range(PASSES):
+        remaining = misplaced()
+        if remaining:
+            move(remaining)
+            needed = 2
+        else:
+            needed -= 1
+        if not needed:
+            break
+    return tuple(remaining)
 
 
 def restore_inheritors(entry: Entry, change: AffinityChange, host: Host, journal: Journal) -> list[str]:

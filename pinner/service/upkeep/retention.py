@@ -11,9 +11,9 @@ from pinner.model.run.agent_audit import AgentRecord, Anchor, purged_text
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.service.audit.audit_export import export_lines
 from pinner.store.audit.agent_chain import AgentChain
-from pinner.store.audit.durable_file import only_writer, write_durably
 from pinner.store.idempotency import KEPT
 from pinner.store.retention import Retention
+from pinner.whole_file import only_writer, write_durably
 
 CALLER = Caller("retention", "daily", "")
 ENDED = timedelta(days=90)

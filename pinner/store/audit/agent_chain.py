@@ -9,8 +9,7 @@ from pinner.model.errors import Invalid
 from pinner.model.run.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead
 from pinner.store.audit.chain import START, link
 from pinner.store.database import tables
-from pinner.store.database.engine import reading
-from pinner.store.database.write import write
+from pinner.store.database.engine import reading, write
 
 _TABLE = tables.agent_chain
 _COLUMNS = [_TABLE.c[name] for name in AgentRecord.__dataclass_fields__]

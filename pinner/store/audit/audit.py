@@ -11,9 +11,8 @@ from pinner.model.run.agent_audit import ChainHead
 from pinner.model.run.audit import AuditEvent, AuditRecord, ChainCheck
 from pinner.store.audit import chain
 from pinner.store.database import tables
-from pinner.store.database.engine import reading, where
+from pinner.store.database.engine import LAST_RECORD, reading, where, write
 from pinner.store.database.paging import page
-from pinner.store.database.write import LAST_RECORD, write
 
 _NO_END = "the table audit_chain has not exactly one row: the end of the trail was deleted or forged"
 

@@ -5,15 +5,17 @@ There is one writer at a time: by BEGIN IMMEDIATE on SQLite; on PostgreSQL and M
 and ``seq`` has the order of the commits.
 """
 
+import logging
 import sqlite3
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, insert, make_url, select, update
 from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -276,3 +278,78 @@ def _refuse_nul(_connection: object, _cursor: object, _statement: str, values: A
         for value in row.values() if isinstance(row, dict) else row:
             if isinstance(value, str) and "\0" in value:
                 raise Invalid("text", ascii(value[:80])[1:-1], "text without the character NUL")
+
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LAST_RECORD = "pinner.last_record"
+"""The key in ``Connection.info`` of the transaction's last audit record, its number and hash."""
+
+WAITS = (0.1, 0.4, 1.5)
+"""Seconds before each repetition. A database server restarts in about one second."""
+
+_ENDED_BY_POSTGRESQL = ("40001", "40P01", "57P01", "57P02", "57P03")
+"""Serialization failure, deadlock, and a server that stops or starts
+(https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
+
+_ENDED_BY_MARIADB = (1047, 1053, 1213, 1927, 2002, 2003, 2006, 2013)
+"""A node without its cluster, shutdown, deadlock, killed, and lost connections
+(https://mariadb.com/kb/en/mariadb-error-codes/). Galera reports a conflict of two nodes as a deadlock."""
+
+
+def write(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """After a deadlock or a lost connection, ``work`` is run again. Where the connection is lost during the commit, the
+    last audit record of ``work`` shows whether the transaction is stored; a ``work`` without audit records must be
+    repeatable. Raises StoreUnavailable."""
+    waits = iter(WAITS)
+    while True:
+        record: tuple[int, str] | None = None
+        try:
+            with writing(engine) as connection:
+                connection.info.pop(LAST_RECORD, None)
+                result = work(connection)
+                record = connection.info.pop(LAST_RECORD, None)
+            return result
+        except StoreUnavailable as error:
+            wait = next(waits, None)
+            if wait is None or not _is_transient(engine, error.__cause__):
+                raise
+            LOG.warning("%s; next attempt in %g s", error, wait)
+            time.sleep(wait)
+            if record is not None and _is_stored(engine, record):
+                return result
+
+
+def _is_transient(engine: Engine, cause: BaseException | None) -> bool:
+    if not isinstance(cause, DBAPIError) or engine.dialect.name == "sqlite":
+        return False
+    if cause.connection_invalidated:
+        return True
+    if engine.dialect.name in MARIADB:
+        return bool(cause.orig and cause.orig.args and cause.orig.args[0] in _ENDED_BY_MARIADB)
+    # Where no connection was made, there is no state.
+    state = getattr(cause.orig, "sqlstate", None)
+    return state in _ENDED_BY_POSTGRESQL or (state is None and cause.statement is None)
+
+
+def _is_stored(engine: Engine, record: tuple[int, str]) -> bool:
+    """Raises StoreUnavailable if the database does not answer for longer: then nobody knows."""
+    seq, digest = record
+    for wait in (*WAITS, None):
+        try:
+            with reading(engine) as connection:
+                stored = connection.execute(select(tables.audit.c.hash).filter_by(seq=seq)).scalar()
+            return bool(stored == digest)
+        except StoreUnavailable:
+            if wait is None:
+                raise
+            time.sleep(wait)
+    raise AssertionError
+
+
+def put_host_row(connection: Connection, table: Table, host: str, values: dict[str, Any]) -> None:
+    """In a table of at most one row a host."""
+    if not connection.execute(update(table).filter_by(host=host).values(values)).rowcount:
+        connection.execute(insert(table).values(host=host, **values))

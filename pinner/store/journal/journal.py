@@ -23,9 +23,8 @@ from pinner.model.run.agent_audit import AgentEvent
 from pinner.model.run.journal import EARLIER_BOOT, Damaged, Entry, InForce, RecordedPins, Run
 from pinner.store.audit.agent_chain import AgentChain
 from pinner.store.database import schema, tables
-from pinner.store.database.engine import connect, reading
+from pinner.store.database.engine import connect, reading, write
 from pinner.store.database.probe import require_room
-from pinner.store.database.write import write
 from pinner.store.retention import Needed, Retention
 from pinner.store.runs import in_force
 from pinner.store.runs.in_force import json_value

@@ -12,8 +12,7 @@ from pinner.model.run.audit import AuditEvent
 from pinner.model.run.journal import Run
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
-from pinner.store.database.engine import reading
-from pinner.store.database.write import write
+from pinner.store.database.engine import reading, write
 
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
 _COLUMNS = tables.outcomes.c

@@ -35,9 +35,8 @@ from pinner.store.audit import agent_chain
 from pinner.store.audit.agent_chain import add_head
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
-from pinner.store.database.engine import reading
+from pinner.store.database.engine import put_host_row, reading, write
 from pinner.store.database.paging import page
-from pinner.store.database.write import put_host_row, write
 from pinner.store.policies import require_policy
 from pinner.store.runs import in_force
 from pinner.store.runs.entries import (

@@ -48,7 +48,7 @@ from pinner.model.plan.plan import Basis, Roles
 from pinner.model.snapshot import Snapshot
 from pinner.store.history import HistoryFiles
 from pinner.store.journal.journal import StoredJournal
-from pinner.store.journal.unusable_journal import LastMasks
+from pinner.store.journal.opening import LastMasks
 
 URI = "test:///default"
 HOST = "h1"

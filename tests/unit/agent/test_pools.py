@@ -12,7 +12,7 @@ from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import StoreUnavailable
 from pinner.model.run.journal import Entry
 from pinner.store.journal.journal import StoredJournal
-from pinner.store.journal.unusable_journal import UnusableJournal
+from pinner.store.journal.opening import UnusableJournal
 
 SHARING = guest(1, 1, cpus("1"))
 """Its emulator threads and its vCPU are on CPU 1."""

@@ -1,7 +1,6 @@
 import pytest
 
-from pinner.conf import load
-from pinner.conf.checks import MESSAGING
+from pinner.conf import MESSAGING, load
 from pinner.model.errors import Invalid
 
 

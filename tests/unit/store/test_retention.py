@@ -23,11 +23,11 @@ from pinner.model.run.agent_audit import ChainHead, SignedHead, head_text, named
 from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.service.upkeep.retention import Limits, export_audit
 from pinner.store.audit.audit import Audit
-from pinner.store.audit.durable_file import write_durably
 from pinner.store.database.tables import utc_text
 from pinner.store.idempotency import Reservation
 from pinner.store.journal.journal import StoredJournal
 from pinner.store.retention import Retention
+from pinner.whole_file import write_durably
 
 pytestmark = pytest.mark.fault(57)
 YEAR = NOON + timedelta(days=365)
@@ -243,7 +243,7 @@ def test_a_full_disk_is_left_as_it_was(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, number)
     assert list(tmp_path.iterdir()) == []
-    child = f"import os, pathlib, pinner.store.audit.durable_file as d; d.write_durably(pathlib.Path({str(kept)!r}), "
+    child = f"import os, pathlib, pinner.whole_file as d; d.write_durably(pathlib.Path({str(kept)!r}), "
     subprocess.run([sys.executable, "-c", child + "(os.kill(os.getpid(), 9) for _ in '1'))"], check=False)
     assert len(list(tmp_path.iterdir())) == 1
     write_durably(tmp_path / "audit-1-6.jsonl.gz", ["line\n"])

@@ -30,9 +30,8 @@ from pinner.agent.local import LocalAgent
 from pinner.agent.socket import peers, server, wire
 from pinner.agent.socket.client import AgentClient
 from pinner.agent.socket.server import AgentServer
-from pinner.agent.trail.refusal_limit import WINDOW_SECONDS, CallLimit, RefusalLimit
 from pinner.agent.trail.signing import SigningKey
-from pinner.agent.trail.trail import AgentTrailFile
+from pinner.agent.trail.trail import WINDOW_SECONDS, AgentTrailFile, CallLimit, RefusalLimit
 from pinner.model.change import AffinityChange, StateChange, Target, ThreadMask
 from pinner.model.errors import (
     Busy,

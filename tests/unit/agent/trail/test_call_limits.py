@@ -11,9 +11,8 @@ from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.socket import peers, server
 from pinner.agent.socket.client import AgentClient
-from pinner.agent.trail.refusal_limit import WINDOW_SECONDS, CallLimit
 from pinner.agent.trail.signing import SigningKey
-from pinner.agent.trail.trail import MAX_HEADS, MAX_MARKS, AgentTrailFile
+from pinner.agent.trail.trail import MAX_HEADS, MAX_MARKS, WINDOW_SECONDS, AgentTrailFile, CallLimit
 from pinner.apply import executor
 from pinner.model.errors import Busy, Gone, NotPermitted, StoreUnavailable
 from pinner.model.run.agent_audit import ChainHead

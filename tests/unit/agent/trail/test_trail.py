@@ -9,9 +9,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from support.values import NOON, make_run
 
-from pinner.agent.trail.refusal_limit import MAX_REFUSALS, WINDOW_SECONDS, RefusalLimit
 from pinner.agent.trail.signing import SigningKey, is_signed, pem, read_pem
-from pinner.agent.trail.trail import AgentTrailFile
+from pinner.agent.trail.trail import MAX_REFUSALS, WINDOW_SECONDS, AgentTrailFile, RefusalLimit
 from pinner.model.errors import HostBusy, Invalid, RunConflict, StoreUnavailable
 from pinner.model.run.agent_audit import ChainHead
 from pinner.store.journal.journal import StoredJournal

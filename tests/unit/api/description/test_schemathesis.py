@@ -11,7 +11,7 @@ from support.examples import examples
 from support.server.access import AuditList, InMemoryTokens, make_control
 from support.server.real_service import real_service
 
-from pinner.agent.trail.refusal_limit import CallLimit
+from pinner.agent.trail.trail import CallLimit
 from pinner.api.access import credentials
 from pinner.api.app import create_app
 from pinner.api.server import serve

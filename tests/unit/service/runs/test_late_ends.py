@@ -20,7 +20,7 @@ from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.service.local import ServiceParts
 from pinner.service.runs import runs
-from pinner.store.database.write import write
+from pinner.store.database.engine import write
 from pinner.store.runs.entries import correct_entries
 
 CALLER = Caller("admin", "127.0.0.1", "req-1")

@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("pinner.wiring.retention.now", clock)
+    monkeypatch.setattr("pinner.wiring.service.now", clock)
     return clock
 
 

@@ -22,7 +22,7 @@ from pinner.cli.manage import manage
 from pinner.model.errors import PinnerError, StoreUnavailable
 from pinner.store.database.engine import connect
 from pinner.store.journal.journal import StoredJournal
-from pinner.store.journal.unusable_journal import JournalRetry, LastMasks, UnusableJournal, open_journal, pins_of
+from pinner.store.journal.opening import JournalRetry, LastMasks, UnusableJournal, open_journal, pins_of
 from pinner.store.repositories import open_store
 
 pytestmark = pytest.mark.fault(58)

@@ -8,7 +8,7 @@ from support.values import NOON, make_run
 
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.run.audit import AuditAction, AuditEvent
-from pinner.store.database import write as write_module
+from pinner.store.database import engine as engine_module
 from pinner.store.idempotency import Reservation, StoredAnswer
 from pinner.store.repositories import open_store
 
@@ -36,7 +36,7 @@ MARIADB = {
 
 def stores_all(url, monkeypatch):
     """Eight writers store their records; none of them is told to try again."""
-    monkeypatch.setattr(write_module, "WAITS", ())
+    monkeypatch.setattr(engine_module, "WAITS", ())
     errors = []
 
     def write(store, n):

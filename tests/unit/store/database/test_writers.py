@@ -18,9 +18,8 @@ from pinner.model.event import GuestHint
 from pinner.model.page import PageRequest
 from pinner.model.run.audit import AuditAction, AuditEvent
 from pinner.store.audit.audit import Audit, append_events
-from pinner.store.database import write as write_module
-from pinner.store.database.engine import connect, reading
-from pinner.store.database.write import write
+from pinner.store.database import engine as engine_module
+from pinner.store.database.engine import connect, reading, write
 from pinner.store.guest_hints import GuestHints
 from pinner.store.plans import Snapshots
 from pinner.store.repositories import open_store
@@ -179,7 +178,7 @@ def test_the_server_restarts_while_writers_write(restartable):
 
 @pytest.mark.fault(60)
 def test_a_server_that_does_not_answer(restartable, monkeypatch):
-    monkeypatch.setattr(write_module, "WAITS", (0.01,))
+    monkeypatch.setattr(engine_module, "WAITS", (0.01,))
     server, engine = restartable
     Audit(engine).append(event())
     server.kill()

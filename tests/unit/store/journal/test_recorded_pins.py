@@ -11,7 +11,7 @@ from pinner.model.change import Target
 from pinner.model.errors import StoreUnavailable
 from pinner.model.run.journal import RecordedPins
 from pinner.store.journal.journal import StoredJournal
-from pinner.store.journal.unusable_journal import UnusableJournal, pins_of
+from pinner.store.journal.opening import UnusableJournal, pins_of
 
 pytestmark = pytest.mark.fault(52)
 

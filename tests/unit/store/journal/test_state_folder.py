@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pinner.model.errors import Invalid, StoreUnavailable
-from pinner.store.journal.state_folder import FILE, StateOwner, require_own_state, this_host
+from pinner.store.journal.opening import OWNER_FILE, StateOwner, require_own_state, this_host
 
 HERE, THERE = StateOwner("compute1", "a" * 64), StateOwner("compute2", "b" * 64)
 
@@ -18,17 +18,17 @@ def folder(tmp_path):
 def test_the_host_that_made_the_folder_uses_it_again(folder):
     for _ in range(2):
         require_own_state(folder, HERE)
-    assert json.loads((folder / FILE).read_text()) == {"name": "compute1", "machine": "a" * 64}
-    assert (folder / FILE).stat().st_mode & 0o777 == 0o600
+    assert json.loads((folder / OWNER_FILE).read_text()) == {"name": "compute1", "machine": "a" * 64}
+    assert (folder / OWNER_FILE).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_of_another_host_is_refused(folder):
     require_own_state(folder, THERE)
     with pytest.raises(Invalid) as caught:
         require_own_state(folder, HERE)
-    for part in (str(folder.parent), "compute1", "compute2", "b" * 12, str(folder / FILE)):
+    for part in (str(folder.parent), "compute1", "compute2", "b" * 12, str(folder / OWNER_FILE)):
         assert part in caught.value.message
-    assert [path.name for path in folder.iterdir()] == [FILE]
+    assert [path.name for path in folder.iterdir()] == [OWNER_FILE]
 
 
 def test_a_renamed_host_learns_how_to_keep_its_runs(folder):
@@ -46,8 +46,8 @@ def test_a_machine_without_an_id_is_known_by_its_name(folder, before, after):
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"name": "compute1"}'])
 def test_a_damaged_file_is_named(folder, text):
     folder.mkdir(parents=True)
-    (folder / FILE).write_text(text)
-    with pytest.raises(StoreUnavailable, match=FILE):
+    (folder / OWNER_FILE).write_text(text)
+    with pytest.raises(StoreUnavailable, match=OWNER_FILE):
         require_own_state(folder, HERE)
 
 
