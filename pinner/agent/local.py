@@ -47,8 +47,6 @@ class Machine(Host, Protocol):
 
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]: ...
 
-    def set_excluded(self, guest: str, *, excluded: bool) -> None: ...
-
 
 Histories = Callable[[datetime, datetime, int, str, tuple[str, ...]], tuple[History, ...]]
 """See Agent.measures."""
@@ -278,7 +276,7 @@ class LocalAgent:
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         with self._trail.marking(guest, excluded=excluded):
-            self._host.set_excluded(guest, excluded=excluded)
+            self._host.guests.set_excluded(guest, excluded=excluded)
 
     def audit_head(self, centre: ChainHead | None) -> SignedHead:
         return self._trail.head(centre)

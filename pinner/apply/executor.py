@@ -120,7 +120,7 @@ def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime, ad
     """Ended targets begin as ``gone``, unreadable guests as ``failed``: a recovery has no other sign that the agent's
     rules were not applied."""
     guests = {change.target.owner for change in changes if run.persist and change.target.kind in DEFINED}
-    definitions = {guest: host.definition(guest) for guest in guests - admission.unread.keys()}
+    definitions = {guest: host.guests.definition(guest) for guest in guests - admission.unread.keys()}
     for seq, change in enumerate(changes, start=1):
         target = change.target
         definition, lineage = definitions.get(target.owner, ""), _lineage(change, host)

@@ -120,7 +120,7 @@ def unanswering(entries: Sequence[Entry], host: Host, unread: Mapping[str, str])
         with suppress(PinnerError):
             try:
                 require_read(entry.change.target, unread)
-                host.require_answering(entry.change.target)
+                host.guests.require_answering(entry.change.target)
             except Busy as error:
                 busy[guest] = (entry, words(error))
     return busy

@@ -18,12 +18,55 @@ Progress = Callable[[Entry, int], None]
 """Gets an entry and the number of entries, before the first change and after each. Must not raise."""
 
 
+class GuestPort(Protocol):
+    """What libvirt keeps of a guest. Raises Gone like Host."""
+
+    def require_answering(self, target: Target) -> None:
+        """Raises Busy where another job occupies the target's guest."""
+
+    def persistent(self, guest: str) -> bool: ...
+
+    def definition(self, guest: str) -> str:
+        """The <cputune> of the persistent definition as XML, or empty."""
+
+    def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
+        """Restore the target's pin of ``definition``, or its absence. Raises ApplyFailed where an operator has changed
+        the pin: it is none of the CPUs that runs have ``given``."""
+
+    def named_pins(self, guest: str) -> NamedPins:
+        """Those that the guest's metadata names. Raises Busy."""
+
+    def pins(self, guest: str) -> tuple[PartPin, ...]:
+        """Those in the running guest's XML, whoever made them. Raises Busy."""
+
+    def restore_saved(
+        self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
+    ) -> None:
+        """In a guest's saved image, each part with one of ``pins``, which the metadata names, gets its pin of
+        ``former``, or none; the metadata gets ``names``. Raises like Host.pin."""
+
+    def name_pins(self, target: Target, pins: NamedPins) -> None:
+        """Write these names into the guest's metadata, except parts that are None. Raises like Host.pin."""
+
+    def numatune(self, target: Target) -> str:
+        """The nodes of the live numatune where libvirt may change them (mode restrictive), or empty."""
+
+    def set_numatune(self, target: Target, nodes: str) -> None:
+        """Raises like Host.pin."""
+
+    def set_excluded(self, guest: str, *, excluded: bool) -> None:
+        """Mark the guest's metadata. Raises like Host.pin."""
+
+
 class Host(Protocol):
     """Several threads may use it, each for other guests. A method for a target or a guest (by UUID) raises Gone where
     that has ended."""
 
     @property
     def guests_at_once(self) -> int: ...
+
+    @property
+    def guests(self) -> GuestPort: ...
 
     def fingerprint(self) -> str: ...
 
@@ -42,9 +85,6 @@ class Host(Protocol):
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Live, and with ``persist`` in the guest's definition. Raises NotPermitted, HostUnreachable, ApplyFailed."""
-
-    def require_answering(self, target: Target) -> None:
-        """Raises Busy where another job occupies the target's guest."""
 
     def set_mask(self, thread: ThreadMask) -> None:
         """Raises Gone where no thread has this id and start time, ApplyFailed where the kernel grants less."""
@@ -70,41 +110,11 @@ class Host(Protocol):
     def parts(self, guest: str) -> frozenset[Part]:
         """Those that have a thread."""
 
-    def persistent(self, guest: str) -> bool: ...
-
-    def definition(self, guest: str) -> str:
-        """The <cputune> of the persistent definition as XML, or empty."""
-
     def defined_pin(self, target: Target, definition: str) -> CpuSet | None:
         """None where the ``definition`` has none."""
 
-    def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
-        """Restore the target's pin of ``definition``, or its absence. Raises ApplyFailed where an operator has changed
-        the pin: it is none of the CPUs that runs have ``given``."""
-
-    def named_pins(self, guest: str) -> NamedPins:
-        """Those that the guest's metadata names. Raises Busy."""
-
-    def pins(self, guest: str) -> tuple[PartPin, ...]:
-        """Those in the running guest's XML, whoever made them. Raises Busy."""
-
-    def restore_saved(
-        self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
-    ) -> None:
-        """In a guest's saved image, each part with one of ``pins``, which the metadata names, gets its pin of
-        ``former``, or none; the metadata gets ``names``. Raises like ``pin``."""
-
-    def name_pins(self, target: Target, pins: NamedPins) -> None:
-        """Write these names into the guest's metadata, except parts that are None. Raises like ``pin``."""
-
     def memory(self, target: Target) -> Mapping[int, int]:
         """Resident KiB of the guest's QEMU by node (numa_maps). Raises NotPermitted."""
-
-    def numatune(self, target: Target) -> str:
-        """The nodes of the live numatune where libvirt may change them (mode restrictive), or empty."""
-
-    def set_numatune(self, target: Target, nodes: str) -> None:
-        """Raises like ``pin``."""
 
     def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
         """By migrate_pages(2), which cannot move some pages. Raises NotPermitted, ApplyFailed."""

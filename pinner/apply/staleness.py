@@ -99,5 +99,5 @@ def _require_definitions(changes: Iterable[PlannedChange], bounds: Bounds, host:
         if guest in theirs:
             # pinner would overwrite Nova's pins there, or later read its own pin as a pin of Nova.
             raise Invalid("persist", name, "a guest that Nova did not pin: Nova manages the persistent XML", guest=name)
-        if not host.persistent(guest):
+        if not host.guests.persistent(guest):
             raise Invalid("persist", name, "a guest with a persistent definition; this one is transient", guest=name)

@@ -138,7 +138,7 @@ class Transaction:
         require_read(target, self._unread)
         try:
             if target.kind in DEFINED and group_of(target) not in self._begun:
-                self._host.require_answering(target)
+                self._host.guests.require_answering(target)
                 self._begun.add(group_of(target))
             step.make()
         except Gone as error:

@@ -15,7 +15,7 @@ from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import cell_pins, pinned_by_nova
 from pinner.host.virt.libvirt import Libvirt
 from pinner.host.virt.libvirt_events import OwnPins
-from pinner.model.change import NamedPins, PartPin, Target, ThreadKey, ThreadMask
+from pinner.model.change import Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.guest.nova import Bounds, NovaOwns, NovaSets
@@ -41,7 +41,7 @@ class LiveHost:
         own_pins: OwnPins | None = None,
     ) -> None:
         """``sets`` gives Nova's present CPU sets; ``own_pins`` gets every pin."""
-        self._libvirt = libvirt
+        self.guests = libvirt
         self._agents = LimitedAgents(libvirt)
         self._sets = sets
         self._qemus: dict[str, ThreadKey] = {}
@@ -59,7 +59,7 @@ class LiveHost:
         return files.cpu_list(ONLINE) or CpuSet()
 
     def bounds(self) -> Bounds:
-        domains = self._libvirt.active()
+        domains = self.guests.active()
         sets = self._sets([domain.name for domain in domains if domain.xml.nova is not None])
         marked = frozenset(domain.uuid for domain in domains if domain.xml.excluded)
         cells = frozenset(domain.uuid for domain in domains if cell_pins(domain))
@@ -94,10 +94,7 @@ class LiveHost:
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")
         self._own_pins.add(target, cpus)
-        self._libvirt.pin(target, cpus, persist=persist)
-
-    def require_answering(self, target: Target) -> None:
-        self._libvirt.require_answering(target)
+        self.guests.pin(target, cpus, persist=persist)
 
     def set_mask(self, thread: ThreadMask) -> None:
         affinity.set_affinity(thread)
@@ -138,49 +135,20 @@ class LiveHost:
         roles = (qemu.role(stat.name) for stat in stats if not stat.flags & procfs.PF_NO_SETAFFINITY)
         return frozenset((kind, number) for kind, number in roles if number is not None)
 
-    def persistent(self, guest: str) -> bool:
-        return self._libvirt.persistent(guest)
-
-    def definition(self, guest: str) -> str:
-        return self._libvirt.definition(guest)
-
     def defined_pin(self, target: Target, definition: str) -> CpuSet | None:
         return domain_xml.pin_in(definition, target)
-
-    def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
-        self._libvirt.restore_definition(target, definition, given)
-
-    def named_pins(self, guest: str) -> NamedPins:
-        return self._libvirt.named_pins(guest)
-
-    def pins(self, guest: str) -> tuple[PartPin, ...]:
-        return self._libvirt.pins(guest)
-
-    def restore_saved(
-        self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
-    ) -> None:
-        self._libvirt.restore_saved(target, pins, former, names)
-
-    def name_pins(self, target: Target, pins: NamedPins) -> None:
-        self._libvirt.name_pins(target, pins)
 
     def memory(self, target: Target) -> Mapping[int, int]:
         per_node = qemu.memory_per_node(ROOT, self._first_thread(target))
         self._first_thread(target)
         return per_node
 
-    def numatune(self, target: Target) -> str:
-        return self._libvirt.numatune(target)
-
-    def set_numatune(self, target: Target, nodes: str) -> None:
-        self._libvirt.set_numatune(target, nodes)
-
     def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
         memory.migrate(self._first_thread(target), away, node)
 
     def has_guest(self, guest: str) -> bool:
         try:
-            self._libvirt.persistent(guest)
+            self.guests.persistent(guest)
         except Gone:
             return False
         return True
@@ -189,10 +157,7 @@ class LiveHost:
         return read_topology(ROOT)
 
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        return drift.explain_drifts(ROOT, drifts, self._libvirt.pin_of)
-
-    def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        self._libvirt.set_excluded(guest, excluded=excluded)
+        return drift.explain_drifts(ROOT, drifts, self.guests.pin_of)
 
     def _first_thread(self, target: Target) -> int:
         """Raises Gone where QEMU is no longer the process of the target."""
@@ -239,8 +204,8 @@ class LiveHost:
                     return known.tid
             self._qemus.pop(guest, None)
         # One search finds the processes of all guests. Each guest that starts needs one, so what is kept stays bounded.
-        self._keep({guest, *self._libvirt.users})
-        qemus = qemu.find(ROOT, {guest, *self._libvirt.users}, self._libvirt.users).qemus
+        self._keep({guest, *self.guests.users})
+        qemus = qemu.find(ROOT, {guest, *self.guests.users}, self.guests.users).qemus
         running: dict[str, ThreadKey] = {}
         for uuid, pid in qemus.items():
             if uuid == guest or uuid not in self._qemus:

@@ -147,7 +147,7 @@ def undo(
         problems.append(str(error))
     if persist and change.target.kind in PINNED:
         try:
-            host.restore_definition(change.target, entry.definition, (change.after, *entry.former))
+            host.guests.restore_definition(change.target, entry.definition, (change.after, *entry.former))
         except Gone as error:
             gone = str(error)
         except PinnerError as error:

@@ -29,7 +29,7 @@ def memory_changes(plan: Plan, host: Host) -> tuple[MemoryChange, ...]:
             before = host.memory(target)
             if remote := sum(kib for other, kib in before.items() if other != node):
                 reason = f"{mib(remote)} are remote: its vCPUs get node {node}"
-                changes.append(MemoryChange(target, before, node, host.numatune(target), reason))
+                changes.append(MemoryChange(target, before, node, host.guests.numatune(target), reason))
     except Gone as error:
         raise StalePlan(plan.id, (str(error),)) from None
     return tuple(changes)
@@ -48,7 +48,7 @@ class MemoryStep:
         away = frozenset(host.memory(change.target)) - {change.node}
         self.touched = True
         if change.numatune:
-            host.set_numatune(change.target, str(change.node))
+            host.guests.set_numatune(change.target, str(change.node))
         host.move_memory(change.target, away, change.node)
         self.entry = replace(self.entry, memory=memory_moved(change.before, host.memory(change.target)))
 
@@ -57,7 +57,7 @@ def undo(entry: Entry, change: MemoryChange, host: Host) -> tuple[EntryState, st
     """Unless a move is known, memory that the guest allocates and frees is no reason to move any."""
     try:
         if change.numatune:
-            host.set_numatune(change.target, change.numatune)
+            host.guests.set_numatune(change.target, change.numatune)
         misplaced = _misplaced(change.before, host.memory(change.target))
         if misplaced > (STUCK_SHARE * sum(change.before.values()) if entry.state == "intent" else 0):
             _move_back(change, host)

@@ -45,7 +45,7 @@ def _change(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataCh
 
 def _of_running(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataChange:
     try:
-        named = host.named_pins(pinned.owner)
+        named = host.guests.named_pins(pinned.owner)
     except Gone:
         raise
     except PinnerError:
@@ -59,7 +59,7 @@ def _of_running(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> Metada
 
 def _former(guest: str, host: Host) -> tuple[PartPin, ...]:
     try:
-        return host.pins(guest)
+        return host.guests.pins(guest)
     except Gone:
         raise
     except PinnerError:
@@ -67,7 +67,7 @@ def _former(guest: str, host: Host) -> tuple[PartPin, ...]:
 
 
 def is_made(change: MetadataChange, host: Host) -> bool:
-    return host.named_pins(change.target.owner).live == overlaid(change.live, change.pins)
+    return host.guests.named_pins(change.target.owner).live == overlaid(change.live, change.pins)
 
 
 class MetadataStep:
@@ -81,7 +81,7 @@ class MetadataStep:
 
     def make(self) -> None:
         change, host = self._change, self._host
-        now = host.named_pins(change.target.owner)
+        now = host.guests.named_pins(change.target.owner)
         if now.live is None:
             raise Gone(str(change.target))
         if not self._resumed and (now.live != change.live or (self._persist and now.definition != change.definition)):
@@ -99,7 +99,7 @@ class MetadataStep:
 def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) -> tuple[EntryState, str]:
     """``rewrite`` writes the names in any case: a dead process's call may still be running."""
     try:
-        now = host.named_pins(change.target.owner)
+        now = host.guests.named_pins(change.target.owner)
         wanted = replace(
             now,
             live=None if now.live is None else restored(now.live, change.live, change.pins),
@@ -111,7 +111,7 @@ def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) ->
             _write(change.target, wanted, host, persist=persist)
         if now.saved:
             names = restored(now.saved, change.live, change.pins)
-            host.restore_saved(change.target, change.pins, change.former, names)
+            host.guests.restore_saved(change.target, change.pins, change.former, names)
     except Gone as error:
         return "gone", str(error)
     except PinnerError as error:
@@ -135,7 +135,7 @@ def keeps_pins(guest: str, host: Host) -> bool:
     """Whether the guest's metadata still names pins, live, defined or saved. The definition counts without ``persist``,
     too: a later run with ``persist`` may have found its masks."""
     try:
-        named = host.named_pins(guest)
+        named = host.guests.named_pins(guest)
     except Gone:
         return False
     except PinnerError:
@@ -146,7 +146,7 @@ def keeps_pins(guest: str, host: Host) -> bool:
 def is_named(change: AffinityChange, host: Host) -> bool:
     target = change.target
     with suppress(PinnerError):
-        return PartPin(target.kind, target.part, change.after) in (host.named_pins(target.owner).live or ())
+        return PartPin(target.kind, target.part, change.after) in (host.guests.named_pins(target.owner).live or ())
     return False
 
 
@@ -154,7 +154,7 @@ def is_saved(guest: str, host: Host) -> bool:
     """Whether the guest (by UUID) has a saved image whose metadata names pins, which the undo of the metadata
     restores."""
     with suppress(PinnerError):
-        return bool(host.named_pins(guest).saved)
+        return bool(host.guests.named_pins(guest).saved)
     return False
 
 
@@ -167,8 +167,8 @@ def joined(first: MetadataChange, later: MetadataChange, *, persist: bool, persi
 
 
 def _write(target: Target, wanted: NamedPins, host: Host, *, persist: bool) -> None:
-    host.name_pins(target, wanted if persist else replace(wanted, definition=None))
-    if (written := host.named_pins(target.owner)) != wanted:
+    host.guests.name_pins(target, wanted if persist else replace(wanted, definition=None))
+    if (written := host.guests.named_pins(target.owner)) != wanted:
         names = f"{pins_text(written.live or ())} instead of {pins_text(wanted.live or ())}"
         why = f"libvirt has not stored the names: {names}"
         raise ApplyFailed(str(target), why)

@@ -68,8 +68,8 @@ def real(tmp_path: Path, host: LiveHost, libvirtd: str, start_guest: Callable[..
         def observe() -> object:
             now = masks(guest.pid) | masks(pid) | masks(vhost)
             assert {tid for tid in initial if tid not in now} <= set(masks(guest.pid)) | set(initial)
-            names = host.named_pins(guest.uuid)
-            return {tid: now[tid] for tid in initial if tid in now}, host.definition(guest.uuid), names
+            names = host.guests.named_pins(guest.uuid)
+            return {tid: now[tid] for tid in initial if tid in now}, host.guests.definition(guest.uuid), names
 
         changes = [
             change(host, daemon(pid), FIRST),

@@ -208,7 +208,7 @@ def test_a_vcpu_that_is_unplugged_loses_nothing_of_the_others(host, journal, sta
 
 def test_the_mark_of_an_excluded_guest_and_the_names_do_not_disturb_each_other(host, libvirt, journal, start, virsh):
     guest = start()
-    host.set_excluded(guest.uuid, excluded=True)
+    host.guests.set_excluded(guest.uuid, excluded=True)
     marked = live(virsh, guest), defined(virsh, guest)
     apply(plan_of(host, whole(host, guest)), host, journal, persist=True)
     assert names(virsh, guest)[0] == written(guest)
@@ -216,7 +216,7 @@ def test_the_mark_of_an_excluded_guest_and_the_names_do_not_disturb_each_other(h
     rollback(host, journal)
     assert (live(virsh, guest), defined(virsh, guest)) == marked
     apply(plan_of(host, whole(host, guest)), host, journal, run="run-2")
-    host.set_excluded(guest.uuid, excluded=False)
+    host.guests.set_excluded(guest.uuid, excluded=False)
     assert names(virsh, guest)[0] == written(guest)
 
 
@@ -243,13 +243,13 @@ def test_a_second_run_costs_one_write_and_names_the_parts_of_both(host, journal,
     guest = start()
     apply(plan_of(host, [change(host, emulator(guest), FIRST)]), host, journal)
     writes = []
-    name = host.name_pins
-    host.name_pins = lambda *arguments: (writes.append(arguments), name(*arguments))
+    name = host.guests.name_pins
+    host.guests.name_pins = lambda *arguments: (writes.append(arguments), name(*arguments))
     apply(
         plan_of(host, [change(host, vcpu(guest, each.id), SECOND) for each in guest.vcpus]), host, journal, run="run-2"
     )
     assert len(writes) == 1
-    assert host.named_pins(guest.uuid).live == (
+    assert host.guests.named_pins(guest.uuid).live == (
         PartPin("emulator", None, FIRST),
         *(PartPin("vcpu", each.id, SECOND) for each in guest.vcpus),
     )
@@ -265,8 +265,8 @@ def test_the_names_cause_no_event_that_a_policy_acts_on(host, libvirtd, start):
     try:
         assert isinstance(signals.get(timeout=60), Connected)
         pins = (PartPin("emulator", None, FIRST),)
-        host.name_pins(Target("metadata", guest.uuid, None, guest.name), NamedPins(pins, pins))
-        host.set_excluded(guest.uuid, excluded=True)
+        host.guests.name_pins(Target("metadata", guest.uuid, None, guest.name), NamedPins(pins, pins))
+        host.guests.set_excluded(guest.uuid, excluded=True)
         found = signals.get(timeout=60)
         assert (found.kind, found.guest, found.detail) == ("guest-changed", guest.uuid, "metadata")
         time.sleep(0.5)

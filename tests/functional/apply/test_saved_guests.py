@@ -116,7 +116,7 @@ def test_a_guest_that_was_saved_over_a_restart_of_the_host_and_runs_again_gets_i
     journal.end_earlier_boots("boot-2", NOON, lambda uuid: keeps_pins(uuid, host))
     assert roll_back(host, journal, "", "boot-2") == ("rolled_back", "")
     assert set(masks(again.pid).values()) == {BOTH}
-    assert host.named_pins(guest.uuid).live == ()
+    assert host.guests.named_pins(guest.uuid).live == ()
 
 
 def test_a_pin_that_an_operator_has_made_since_stays_in_the_image(host, journal, start, virsh):

@@ -135,6 +135,10 @@ class InMemoryHost:
         for thread in list(moved):
             self._write(thread.tid, cpus)
 
+    @property
+    def guests(self) -> "InMemoryHost":
+        return self
+
     def require_answering(self, target: Target) -> None:
         if target.owner in self.occupied:
             raise Busy(str(target), "occupied", overdue=False)

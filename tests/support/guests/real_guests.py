@@ -117,7 +117,7 @@ def describes_hung_guests(libvirtd: str) -> bool:
 
 def settle(host: LiveHost) -> None:
     """Wait until libvirt has answered every call about a guest, also the overdue ones."""
-    calls = host._libvirt._daemon._calls
+    calls = host.guests._daemon._calls
     wait_until(lambda: calls.overdue is None, 60, pause=0.02)
 
 

@@ -139,11 +139,12 @@ class _KillPoint:
             setattr(journal, name, self._counted(getattr(journal, name)))
         event.listen(journal._engine, "commit", self._commit)
         for name in WRITES:
-            setattr(host, name, self._counted(getattr(host, name)))
+            part = host if hasattr(host, name) else host.guests
+            setattr(part, name, self._counted(getattr(part, name)))
         if isinstance(host, FileHost):
             host.between = self._point
         else:
-            host._libvirt.ask_guest_agent = self._counted_writes(host._libvirt.ask_guest_agent)  # type: ignore[method-assign]
+            host.guests.ask_guest_agent = self._counted_writes(host.guests.ask_guest_agent)  # type: ignore[method-assign]
         if refused:
             host.set_mask = _refuse_once(refused, host.set_mask)  # type: ignore[method-assign]
 
