@@ -51,10 +51,12 @@ def verify_file(path: Path, key: str, anchor: Anchor | None) -> Verification:
     """
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-            return _verify(_lines(path, file), key, anchor.heads if anchor else ())
+            return _verify(_lines(file), key, anchor.heads if anchor else ())
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise Invalid("--file", str(path), f"a file that `pinner audit export` wrote ({why})") from None
+    except Invalid as error:
+        raise Invalid(f"{path}, {error.details['field']}", error.details["value"], error.details["expected"]) from None
 
 
 def _verify(lines: Iterator[_Line], key: str, anchors: tuple[SignedHead, ...]) -> Verification:
@@ -148,14 +150,14 @@ def _centre(number: int, line: dict[str, Any]) -> dict[str, Any]:
     raise Invalid(f"line {number}: centre", _short(record), "a record with the fields of the audit trail")
 
 
-def _lines(path: Path, file: Iterable[str]) -> Iterator[_Line]:
+def _lines(file: Iterable[str]) -> Iterator[_Line]:
     for number, text in enumerate(file, 1):
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):
             line = None
         if not isinstance(line, dict):
-            raise Invalid(f"{path}, line {number}", text[:80], "a JSON object")
+            raise Invalid(f"line {number}", text[:80], "a JSON object")
         yield number, line
 
 

@@ -113,7 +113,7 @@ def test_an_export_with_wrong_values_is_told_and_not_a_failure(export, kind, nam
     if kind == "agent":
         assert "changed" in verified(lines)
     else:
-        with pytest.raises(Invalid, match="line"):
+        with pytest.raises(Invalid, match=r"changed\.jsonl, line \d+: centre: "):
             verified(lines)
 
 
@@ -121,8 +121,15 @@ def test_a_file_that_is_no_export(export):
     lines, verified = export
     hidden = [line | {"centre": lines[-1]["centre"]} if "head" in line else line for line in lines]
     for wrong in ([lines[0], '{"centre":' + "[" * 100_000], hidden, [{**lines[0], "more": 1}, *lines[1:]]):
-        with pytest.raises(Invalid):
+        with pytest.raises(Invalid, match=r"changed\.jsonl, line \d+"):
             verified(wrong)
+
+
+def test_a_wrong_number_of_an_export_is_named_by_file_line_and_field(export):
+    lines, verified = export
+    lines[0]["heads"][0]["seq"] = 2**64
+    with pytest.raises(Invalid, match=rf"changed\.jsonl, line 1: heads\.0\.seq: {2**64} is not valid"):
+        verified(lines)
 
 
 @pytest.mark.parametrize("kind", ["centre", "agent"])
