@@ -4,7 +4,7 @@ pydantic reads the dataclasses of the model directly, so no value is defined twi
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -17,7 +17,9 @@ if TYPE_CHECKING:  # imported where a value is read or written: the help of a co
 T = TypeVar("T")
 
 
-_COLLECTIONS = ("list", "tuple", "set", "frozenset", "dict")
+_FAIL_FAST: Mapping[str, Mapping[str, Any]] = {
+    kind: {"fail_fast": True} for kind in ("list", "tuple", "set", "frozenset", "dict")
+}
 _BOUNDS: Mapping[str, Mapping[str, Any]] = {
     "int": {"ge": -(2**63), "le": 2**64 - 1},
     "float": {"ge": -(2.0**63), "le": 2.0**64, "allow_inf_nan": False},
@@ -30,37 +32,30 @@ zone."""
 def failing_fast(schema: Any, handler: "GetCoreSchemaHandler") -> Any:
     """Lets pydantic read no further item of a collection after the first wrong one: it would keep an error of a
     kilobyte for each field of each wrong item, and a message can have a million."""
-    for part in _parts(schema, handler):
-        if part.get("type") in _COLLECTIONS:
-            part["fail_fast"] = True
-    return schema
+    return _limited(schema, handler, _FAIL_FAST)
 
 
-def _bounded(schema: Any, handler: "GetCoreSchemaHandler") -> Any:
-    """Lets pydantic refuse numbers and times outside _BOUNDS. A type's own bounds are narrower."""
-    for part in _parts(schema, handler):
-        part |= {**_BOUNDS.get(str(part.get("type")), {}), **part}
-    return schema
-
-
-def _parts(schema: Any, handler: "GetCoreSchemaHandler") -> Iterator[dict[str, Any]]:
+def _limited(schema: Any, handler: "GetCoreSchemaHandler", limits: Mapping[str, Mapping[str, Any]]) -> Any:
+    """The schema with these limits, by type, in all its parts. A part's own limits are narrower, and stay."""
     parts: list[Any] = [schema]
     resolved: set[str] = set()
     while parts:
         part = parts.pop()
         if isinstance(part, dict):
-            yield part
-            if part.get("type") == "definition-ref" and part["schema_ref"] not in resolved:
+            kind = part.get("type")
+            part |= {**limits.get(str(kind), {}), **part}
+            if kind == "definition-ref" and part["schema_ref"] not in resolved:
                 resolved.add(part["schema_ref"])
                 parts.append(handler.resolve_ref_schema(part))
             parts += [value for name, value in part.items() if name != "metadata"]
         elif isinstance(part, list):
             parts += part
+    return schema
 
 
 class _Guarded:
     def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
-        return _bounded(failing_fast(handler(source), handler), handler)
+        return _limited(handler(source), handler, {**_FAIL_FAST, **_BOUNDS})
 
 
 def _adapter(kind: Any) -> "TypeAdapter[Any]":
