@@ -35,10 +35,8 @@ class KeyReused(PinnerError):
 
 
 def replay() -> Response | None:
-    """The stored answer of a repeated request; None without a key, or for its first request.
-
-    Raises Invalid, InProgress and KeyReused.
-    """
+    """The stored answer of a repeated request; None without a key, or for its first request. Raises Invalid, InProgress
+    and KeyReused."""
     key = request.headers.get(KEY)
     if request.method != "POST" or key is None:
         return None
@@ -61,11 +59,8 @@ def replay() -> Response | None:
 
 
 def remember(response: Response) -> Response:
-    """Store the answer of a successful request; free the key of a failed one.
-
-    A request whose answer cannot be stored gets it: its action is done or refused. The key has no answer then until it
-    counts as abandoned.
-    """
+    """Store the answer of a successful request; free the key of a failed one. A request whose answer cannot be stored
+    gets it: its action is done or refused. The key has no answer then until it counts as abandoned."""
     reservation: Reservation | None = g.pop("idempotency", None)
     keys = app_state().idempotency_keys
     if reservation is None or keys is None:

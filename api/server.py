@@ -69,10 +69,8 @@ def serve(
     tls: ssl.SSLContext | None = None,
     limits: ClientLimits | None = None,
 ) -> Server:
-    """The server closes the bound ``sockets`` (AF_UNIX, AF_INET, AF_INET6) when it stops.
-
-    With ``tls`` the TCP sockets speak TLS only (tls.server_context). The application limits the bodies.
-    """
+    """The server closes the bound ``sockets`` (AF_UNIX, AF_INET, AF_INET6) when it stops. With ``tls`` the TCP sockets
+    speak TLS only (tls.server_context). The application limits the bodies."""
     return Server(app, sockets, tls, replace(limits or ClientLimits(), body_bytes=app.config["MAX_CONTENT_LENGTH"]))
 
 

@@ -128,10 +128,8 @@ class Credentials:
                 return Identity(UNAUTHENTICATED, client_address(address, forwarded, self._trusted))
 
     def identify(self, peer: Peer, headers: Headers) -> Identity:
-        """Raises Unauthorized, TooManyRequests, Forbidden, and Invalid for a wrong X-Pinner-Actor.
-
-        On TCP a token counts more than a certificate. That of a trusted proxy does not speak for its clients.
-        """
+        """Raises Unauthorized, TooManyRequests, Forbidden, and Invalid for a wrong X-Pinner-Actor. On TCP a token
+        counts more than a certificate. That of a trusted proxy does not speak for its clients."""
         sender = self.anonymous(peer, headers)
         match peer:
             case UnixPeer(uid):

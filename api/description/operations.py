@@ -18,10 +18,8 @@ CONDITIONAL: Json = {HEADERS: [IF_MATCH, IF_NONE_MATCH]}
 
 
 def may_raise(*kinds: type[PinnerError]) -> Json:
-    """The errors of an operation beside those of every operation, for ``doc(extensions=)``.
-
-    An agent that may be unreachable may also be busy.
-    """
+    """The errors of an operation beside those of every operation, for ``doc(extensions=)``. An agent that may be
+    unreachable may also be busy."""
     codes = {kind.code for kind in kinds} | ({Busy.code} if HostUnreachable in kinds else set())
     return {CODES: sorted(codes)}
 

@@ -96,10 +96,8 @@ class Service(Protocol):
         """Of one host or (None) of all."""
 
     def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
-        """Start to apply a plan; the run continues by itself. A refused plan (stale, blocked, busy) raises.
-
-        The server itself watches the guests after the run. Raises NotFound where nothing is measured.
-        """
+        """Start to apply a plan; the run continues by itself. A refused plan (stale, blocked, busy) raises. The server
+        itself watches the guests after the run. Raises NotFound where nothing is measured."""
 
     def rollback(self, run: str, caller: Caller) -> Run:
         """Returns the run of the rollback. Raises RunConflict for a run without changes in place."""
@@ -143,12 +141,9 @@ class Service(Protocol):
         """Why pinner set the mode to propose; None: it did not. Raises NotFound where the host has no policy."""
 
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
-        """A server of the host follows the new policy within seconds.
-
-        A new request is planned once, so that CPUs that the host lacks are refused. Raises Invalid, NotFound for an
-        unknown strategy or named guest, HostUnreachable, and PreconditionFailed where the present policy has none of
-        the ``expected`` revisions.
-        """
+        """A server of the host follows the new policy within seconds. A new request is planned once, so that CPUs that
+        the host lacks are refused. Raises Invalid, NotFound for an unknown strategy or named guest, HostUnreachable,
+        and PreconditionFailed where the present policy has none of the ``expected`` revisions."""
 
     def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
         """The placement stays, and nobody corrects drift. Raises NotFound, and PreconditionFailed like
@@ -162,10 +157,8 @@ class Service(Protocol):
         """Exclude a guest (name or UUID) from every placement by a mark in its metadata, or remove the mark."""
 
     def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
-        """Of a guest of the host (None: the only host). The policy controller observes the host at once.
-
-        An event is a hint: a doubled or late one, or one of a guest that is gone, does no harm.
-        """
+        """Of a guest of the host (None: the only host). The policy controller observes the host at once. An event is a
+        hint: a doubled or late one, or one of a guest that is gone, does no harm."""
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest

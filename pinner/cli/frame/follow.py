@@ -26,11 +26,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 def follow(context: CommandContext, pinner: "Service", start: Callable[[], "Run"]) -> "Run":
-    """Show the changes of a new run as they end, and return the ended run.
-
-    Raises Interrupted on Ctrl-C. A run of this process is finished first, so that no host is left half changed; a run
-    of a server continues.
-    """
+    """Show the changes of a new run as they end, and return the ended run. Raises Interrupted on Ctrl-C. A run of this
+    process is finished first, so that no host is left half changed; a run of a server continues."""
     run = None
     try:
         run = start()

@@ -78,10 +78,8 @@ def fix_option(parser: Parser) -> None:
 
 
 def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool = False) -> None:
-    """An option that is not given is None.
-
-    A policy has no --rebalance and no --sample-seconds: it never rebalances, and its sample is configured.
-    """
+    """An option that is not given is None. A policy has no --rebalance and no --sample-seconds: it never rebalances,
+    and its sample is configured."""
     group = parser.add_argument_group("plan options")
     if strategy:
         group.add_argument(

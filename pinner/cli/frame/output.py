@@ -53,10 +53,8 @@ class Cell:
 
 
 class Table:
-    """A table without lines between its cells: easy to read and to grep.
-
-    Columns in ``right`` hold numbers; those in ``whole`` keep their width if the table has to shrink.
-    """
+    """A table without lines between its cells: easy to read and to grep. Columns in ``right`` hold numbers; those in
+    ``whole`` keep their width if the table has to shrink."""
 
     def __init__(
         self,

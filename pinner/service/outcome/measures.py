@@ -49,11 +49,8 @@ def watched_span(watch_seconds: int) -> timedelta:
 
 
 def known_span(watch_seconds: int) -> timedelta:
-    """The time before the run whose steps are compared.
-
-    The history must have it until the last look: if its first steps were lost during the watch, the mark would move,
-    and a false stop would be more likely.
-    """
+    """The time before the run whose steps are compared. The history must have it until the last look: if its first
+    steps were lost during the watch, the mark would move, and a false stop would be more likely."""
     return _KEPT - watched_span(watch_seconds) - LEEWAY
 
 
@@ -168,12 +165,9 @@ class RunSampleReader:
         return self._read(run, known_span(watch_seconds), timedelta(0), guests, self.latest(host)).samples().before
 
     def watched(self, run: Run, span: timedelta) -> RunSamples:
-        """The samples by which the watch of a run judges it, ``span`` long after it.
-
-        A policy's watch goes on through the policy's next runs, or there would be no time to find one of them worse,
-        and through the release of another guest. Before the run, the samples since the policy's last run count, if they
-        are enough.
-        """
+        """The samples by which the watch of a run judges it, ``span`` long after it. A policy's watch goes on through
+        the policy's next runs, or there would be no time to find one of them worse, and through the release of another
+        guest. Before the run, the samples since the policy's last run count, if they are enough."""
         guests, latest = self._guests(run), self.latest(run.host)
         before = max(SPAN, known_span_now(run.watch_seconds, self._now() - run.started_at))
         reading, through = self._read(run, before, span, guests, latest), self._runs_through(run, guests, latest)

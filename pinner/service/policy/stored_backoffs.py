@@ -29,10 +29,8 @@ def are_of_the_host(failures: Failures) -> bool:
 
 
 def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
-    """The groups that make plan after plan stale; none after one refusal.
-
-    A guest counts only if two refusals name it: a restarted guest makes one plan stale, too.
-    """
+    """The groups that make plan after plan stale; none after one refusal. A guest counts only if two refusals name it:
+    a restarted guest makes one plan stale, too."""
     moving: Failures = {}
     times: Counter[Group] = Counter()
     for refusal in refusals if len(refusals) > 1 else ():

@@ -129,10 +129,8 @@ class Reconciler:
 
     def release_guest(self, host: str, guest: str, within: CpuSet, reason: str, caller: Caller) -> Run | None:
         """Restore the affinities that a guest (by UUID) had before its placement; None where no change is needed.
-
         ``within`` are the CPUs of the guest's destination; empty: not known. No reconcile of the host runs meanwhile.
-        Raises like ``reconcile``.
-        """
+        Raises like ``reconcile``."""
         with self._locks[host]:
             taken = self._hosts.snapshot(host, 0.0)
             done = self._store.runs.recorded_changes(host, guest)

@@ -17,11 +17,8 @@ class RunFollower:
         return progress
 
     def progress_of(self, run: Run, entries: Iterable[Entry], total: int) -> Iterator[RunProgress]:
-        """Every new final entry; after the run's end also the last progress, without an entry.
-
-        ``entries`` are all of ``total``, or the new ones. Read them after ``run``, or those of an ended run may be
-        incomplete.
-        """
+        """Every new final entry; after the run's end also the last progress, without an entry. ``entries`` are all of
+        ``total``, or the new ones. Read them after ``run``, or those of an ended run may be incomplete."""
         for entry in entries:
             if is_final(run, entry) and self._known.get(entry.seq) != entry:
                 self._known[entry.seq] = entry

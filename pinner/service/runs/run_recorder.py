@@ -88,9 +88,7 @@ class RunRecorder:
 
     def undone_later_runs(self, journaled: Callable[[str], Run]) -> list[str]:
         """The runs that were opened after this rollback of all runs, and that it undid; none of another run.
-
-        ``journaled`` reads a run from the agent's journal, and raises its errors.
-        """
+        ``journaled`` reads a run from the agent's journal, and raises its errors."""
         if not self._run.undoes_all:
             return []
         return [run for run in self._runs.opened_later(self._run) if _is_undone(run, journaled)]

@@ -96,11 +96,8 @@ class RunManager:
         return self._start(run, plan, caller)[0]
 
     def run_to_end(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:
-        """Raises the agent's refusal.
-
-        With ``policy`` the run is watched if the policy says so. Raises PreconditionFailed, and opens no run, where the
-        host's policy is another one by now.
-        """
+        """Raises the agent's refusal. With ``policy`` the run is watched if the policy says so. Raises
+        PreconditionFailed, and opens no run, where the host's policy is another one by now."""
         expected = None if policy is None else (revision(policy),)
         begun = self._new(kind, plan.host, plan.id, caller)
         if policy is not None and policy.undo_if_worse:

@@ -72,11 +72,8 @@ def purge(
 
 
 def purge_hints(store: Retention, host: str, now: datetime, has_guest: Callable[[str], bool]) -> int:
-    """Deletes hints on guests that left the host, and returns their number.
-
-    Nobody reports the end of a guest that a hook reported, or that was evacuated while its host was down. Raises
-    StoreUnavailable, and like ``has_guest``.
-    """
+    """Deletes hints on guests that left the host, and returns their number. Nobody reports the end of a guest that a
+    hook reported, or that was evacuated while its host was down. Raises StoreUnavailable, and like ``has_guest``."""
     return store.purge_hints(host, now - HINTS, has_guest)
 
 
