@@ -48,8 +48,7 @@ class NewApply(Input):
         bool, Field(description="Also move each guest's memory to the NUMA node that the plan gives to its vCPUs.")
     ] = False
     all_or_nothing: Annotated[
-        bool,
-        Field(description="true: if a change fails, undo all changes; false: undo those of its guest or process."),
+        bool, Field(description="true: if a change fails, undo all changes; false: undo those of its guest or process.")
     ] = False
     watch_seconds: Annotated[
         Annotated[int, Field(ge=MIN_SECONDS, le=MAX_SECONDS), Whole] | None,
@@ -168,8 +167,7 @@ class NewEvent(Input):
         ),
     ] = None
     publisher: Annotated[
-        ShortText,
-        Field(description="The host whose clock the time is from. Times of two publishers are not compared."),
+        ShortText, Field(description="The host whose clock the time is from. Times of two publishers are not compared.")
     ] = ""
     request: Annotated[ShortText, Field(description="Nova's request id, which all events of one operation share.")] = ""
     nova: Annotated[NewIdentity | None, Field(description="The instance, if Nova reported the event.")] = None

@@ -51,8 +51,7 @@ def _whole(value: Any) -> Any:
 
 Scalar = BeforeValidator(_scalar)
 Seconds = Annotated[
-    float,
-    Field(ge=0, le=MAX_SAMPLE_SECONDS, description="Measure CPU use for so many seconds; 0: do not measure it."),
+    float, Field(ge=0, le=MAX_SAMPLE_SECONDS, description="Measure CPU use for so many seconds; 0: do not measure it.")
 ]
 Whole = BeforeValidator(_whole)
 """Stands behind the limits of an integer: 2.0 is one, as in JSON Schema."""
@@ -70,9 +69,7 @@ Names = Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES)]
 CpuList = Annotated[
     str,
     Field(
-        max_length=MAX_LENGTH,
-        json_schema_extra={"format": "cpu-list"},
-        description="`auto` or a list such as 0-3,8.",
+        max_length=MAX_LENGTH, json_schema_extra={"format": "cpu-list"}, description="`auto` or a list such as 0-3,8."
     ),
 ]
 

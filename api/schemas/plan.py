@@ -100,8 +100,7 @@ class PlanParameters(Input):
     ] = _DEFAULT.minimum_cores
     rebalance: bool
     weights: Annotated[
-        Weights,
-        Field(default_factory=Weights, description="The weights of the objective's terms, each in its tier."),
+        Weights, Field(default_factory=Weights, description="The weights of the objective's terms, each in its tier.")
     ]
 
     moves: Annotated[
@@ -176,8 +175,7 @@ class AskedRequest(PlanParameters):
     """A strategy with its parameters, for a plan that is not stored."""
 
     rebalance: Annotated[
-        bool,
-        Field(description="Place all guests anew if that improves the score; otherwise well-placed guests stay."),
+        bool, Field(description="Place all guests anew if that improves the score; otherwise well-placed guests stay.")
     ] = _DEFAULT.rebalance
 
 

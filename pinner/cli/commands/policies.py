@@ -182,12 +182,7 @@ def drifts(differences: tuple["Drift", ...]) -> Table | None:
             actual, expected = (str(state) or NO_CPU for state in drift.states)
         drawn.add_row(
             *cells(
-                drift.target.name,
-                part([drift.target]),
-                cpu_cell(expected),
-                cpu_cell(actual),
-                drift.cause,
-                _note(drift),
+                drift.target.name, part([drift.target]), cpu_cell(expected), cpu_cell(actual), drift.cause, _note(drift)
             )
         )
     return drawn
@@ -240,11 +235,7 @@ def _print(context: CommandContext, host: str, policy: ShownPolicy) -> None:
     if context.json:
         print_json(codec.plain(policy))
         return
-    rows: list[tuple[str, object]] = [
-        ("host", host),
-        ("mode", policy.mode),
-        ("undo if worse", policy.undo_if_worse),
-    ]
+    rows: list[tuple[str, object]] = [("host", host), ("mode", policy.mode), ("undo if worse", policy.undo_if_worse)]
     for field in fields(Request):
         if field.name != "rebalance":
             value = getattr(policy.request, field.name)

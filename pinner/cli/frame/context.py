@@ -119,10 +119,7 @@ class CommandContext:
 def make_context(options: Namespace) -> CommandContext:
     url = os.environ.get("PINNER_URL", "") if options.url is None else options.url
     return CommandContext(
-        config_files=options.config_file,
-        url=url,
-        token=_token(options.token_file),
-        json=options.json,
+        config_files=options.config_file, url=url, token=_token(options.token_file), json=options.json
     )
 
 

@@ -13,12 +13,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 Options: TypeAlias = "argparse._ActionsContainer"
 """A parser, or a group of options in a parser."""
 
-EXIT_STATUS = {
-    0: "done",
-    1: "failed",
-    2: "bad input",
-    130: "interrupted by Ctrl-C",
-}
+EXIT_STATUS = {0: "done", 1: "failed", 2: "bad input", 130: "interrupted by Ctrl-C"}
 ASKING = {2: "bad input, or refused because an answer is needed (see --yes)"}
 CHANGES = 3
 """The exit status with --detailed-exitcode where there are changes."""

@@ -63,11 +63,7 @@ def uses_unknown(topology: "Topology") -> Uses:
 def uses_planned(snapshot: "Snapshot", plan: "Plan") -> Uses:
     """CPUs that the plan isolates for vCPUs are isolated."""
     wanted = plan.isolation.wanted if plan.isolation else CpuSet()
-    sets = {
-        HOUSEKEEPING: plan.roles.housekeeping,
-        EMULATOR: plan.roles.emulator,
-        VCPU: plan.roles.vcpu - wanted,
-    }
+    sets = {HOUSEKEEPING: plan.roles.housekeeping, EMULATOR: plan.roles.emulator, VCPU: plan.roles.vcpu - wanted}
     return _paint(snapshot.topology, sets, snapshot.topology.isolated | wanted, _dedicated(snapshot))
 
 

@@ -158,14 +158,7 @@ class _Span:
 
 class ProbeExecution:
     def __init__(
-        self,
-        probe: Probe,
-        plan: Plan,
-        hosts: Hosts,
-        runs: RunManager,
-        probes: Probes,
-        timing: Timing,
-        stop: Stop,
+        self, probe: Probe, plan: Plan, hosts: Hosts, runs: RunManager, probes: Probes, timing: Timing, stop: Stop
     ) -> None:
         self._probe = probe
         self._hosts = hosts

@@ -5,14 +5,7 @@ import threading
 from collections.abc import Callable
 
 from pinner.model.errors import Blocked, Invalid, ProbeBusy
-from pinner.model.outcome.outcome import (
-    MAX_SECONDS,
-    MAX_WINDOWS,
-    MIN_SECONDS,
-    MIN_WINDOWS,
-    PROBE_ID,
-    Probe,
-)
+from pinner.model.outcome.outcome import MAX_SECONDS, MAX_WINDOWS, MIN_SECONDS, MIN_WINDOWS, PROBE_ID, Probe
 from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.outcome.randomization import schedule

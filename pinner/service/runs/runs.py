@@ -10,14 +10,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 
-from pinner.model.errors import (
-    NOTHING_CHANGED,
-    Blocked,
-    HostBusy,
-    PinnerError,
-    RunConflict,
-    StoreUnavailable,
-)
+from pinner.model.errors import NOTHING_CHANGED, Blocked, HostBusy, PinnerError, RunConflict, StoreUnavailable
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Plan
 from pinner.model.policy import Expected, Policy

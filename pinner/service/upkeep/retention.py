@@ -47,12 +47,7 @@ class Purged:
 
 
 def purge(
-    store: Retention,
-    limits: Limits,
-    now: datetime,
-    is_kept: Callable[[str], bool],
-    *,
-    dry_run: bool = False,
+    store: Retention, limits: Limits, now: datetime, is_kept: Callable[[str], bool], *, dry_run: bool = False
 ) -> Purged:
     """Deletes what is old, but no audit records; ``is_kept`` says whether the agent can still undo a run. Raises
     StoreUnavailable."""

@@ -170,20 +170,13 @@ def _register_chart(commands: Commands) -> None:
         chart,
         "draw a series of measures as SVG or PNG",
         about="Measures of guests:\n" + _listed(GUEST_SERIES) + "\n\nMeasures of the host:\n" + _listed(HOST_SERIES),
-        examples=[
-            "pinner chart delay_vcpu --output delay.svg",
-            "pinner chart drops --last 1d -o drops.png",
-        ],
+        examples=["pinner chart delay_vcpu --output delay.svg", "pinner chart drops --last 1d -o drops.png"],
     )
     parser.add_argument("series", metavar="SERIES", choices=tuple(SERIES), help="the measure (see above)")
     host_option(parser)
     parser.add_argument("--guest", metavar="GUEST", help=f"only this guest; default: the {_MOST_LINES} with the most")
     parser.add_argument(
-        "--last",
-        metavar="SPAN",
-        type=span,
-        default="1h",
-        help="the last SPAN: 30m, 6h, 2d, 4w (default: %(default)s)",
+        "--last", metavar="SPAN", type=span, default="1h", help="the last SPAN: 30m, 6h, 2d, 4w (default: %(default)s)"
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=path, required=True, help="the file: .svg or .png")
 
