@@ -60,7 +60,7 @@ def replay() -> Response | None:
 
 def remember(response: Response) -> Response:
     """Store the answer of a successful request; free the key of a failed one. A request whose answer cannot be stored
-    gets it: its action is done or refused. The key has no answer then until it counts as abandoned."""
+    gets it; the key then has no answer until it counts as abandoned."""
     reservation: Reservation | None = g.pop("idempotency", None)
     keys = app_state().idempotency_keys
     if reservation is None or keys is None:

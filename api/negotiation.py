@@ -1,7 +1,7 @@
 """The version of the API, and the compression of an answer (RFC 9110, section 12).
 
 Compression can reveal a secret beside text that somebody else chooses (the BREACH attack). No answer of pinner holds a
-secret, and no browser adds credentials by itself: tokens and client certificates are no cookies.
+secret, and no browser adds credentials by itself.
 """
 
 import gzip

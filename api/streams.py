@@ -19,8 +19,8 @@ MEDIA = "text/event-stream"
 MAX_STREAMS = 8
 """Each open stream occupies one of the server's threads (server.THREADS)."""
 KEEP_ALIVE = 10.0
-"""After so many seconds without an event a comment is sent, so that proxies keep the connection and the server notices
-a client that has gone."""
+"""Seconds without an event after which a comment is sent: proxies keep the connection, and the server notices a client
+that has gone."""
 
 
 class Streams:
@@ -52,9 +52,9 @@ class Streams:
             stream.close()
 
     def _read(self, stream: "_Stream", changes: Iterator[RunProgress]) -> None:
-        """Free the stream's slot after the changes are read: after this thread has ended, so that clients that connect
-        and disconnect leave at most MAX_STREAMS threads behind, and after the client has received everything, because a
-        slow one occupies a thread of the server."""
+        """Free the stream's slot after this thread has ended, so that clients that connect and disconnect leave at most
+        MAX_STREAMS threads behind, and after the client has received everything: a slow one occupies a thread of the
+        server."""
         try:
             stream.read(changes)
         finally:

@@ -87,7 +87,7 @@ def _audit_refusal(response: Response) -> None:
 
 def _check_size() -> None:
     """The embedded server has refused such a request already (api/http/reader.py). Another WSGI server would read the
-    rest of the body into memory, a chunked body as a whole. So this is the first check."""
+    whole body into memory, so this is the first check."""
     if "Transfer-Encoding" in request.headers:
         encoding = request.headers["Transfer-Encoding"]
         raise LengthRequired(f"Transfer-Encoding: {encoding!r} is not accepted; send the body with a Content-Length")

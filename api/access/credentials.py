@@ -1,8 +1,8 @@
 """Who sends a request: by the Unix socket's peer, a bearer token, or a TLS client certificate.
 
 docs/rest.md says what wrong credentials lead to. A valid token is accepted even from an address that has to wait: many
-callers may share the address. After wrong secrets for one token, its right one must wait, too, so that guesses tell
-nothing.
+callers may share it. After wrong secrets for a token, the right one must wait at their address, too, so that guesses
+tell nothing.
 
 Hashes are compared in constant time. The id of a token is no secret.
 """

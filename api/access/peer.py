@@ -54,9 +54,8 @@ def is_trusted(address: str, trusted: Networks) -> bool:
 
 
 def client_address(peer: str, forwarded_for: str, trusted: Networks) -> str:
-    """Each proxy appends the address of its own peer to X-Forwarded-For, and only trusted proxies can be believed: the
-    last address that is no trusted proxy is the client's. An entry that is no address ends the search at the proxy that
-    wrote it."""
+    """Each proxy appends the address of its own peer to X-Forwarded-For: the last address that is no trusted proxy is
+    the client's. An entry that is no address ends the search at the proxy that wrote it."""
     address = _parse(peer)
     hop = str(address) if address else peer
     for entry in reversed(forwarded_for.split(",")):

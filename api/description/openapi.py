@@ -298,8 +298,8 @@ def _described(name: str, schema: Json) -> Json:
 
 
 def _field_docstrings() -> dict[str, dict[str, str]]:
-    """The text below each field, by class and field. Python does not store it, so the sources are read at the import:
-    after the API has given up root it may not be able to."""
+    """The text below each field, by class and field. Python does not store it: the sources are read at the import,
+    because the API may not be able to after it has given up root."""
     names = [
         info.name for room in (model, schemas) for info in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     ]

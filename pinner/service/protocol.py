@@ -104,7 +104,7 @@ class Service(Protocol):
 
     def rollback_all(self, host: str, caller: Caller) -> Run:
         """Start to give everything on the host what it had before pinner first touched it: undo all runs in the agent's
-        journal. Raises PolicyConflict while a policy is enforced, and HostBusy while a run is under way."""
+        journal. Raises PolicyConflict while a policy is enforced, and HostBusy during a run."""
 
     def run(self, run: str) -> Run: ...
 
@@ -116,7 +116,7 @@ class Service(Protocol):
         each. The probe continues by itself, and ends with the placement that it found.
 
         Raises NotFound also where nothing is measured, Invalid, Blocked, PolicyConflict while a policy is enforced, and
-        HostBusy while a run or another probe is under way.
+        HostBusy during a run or another probe.
         """
 
     def probe_by_id(self, probe: str) -> Probe:
@@ -141,9 +141,9 @@ class Service(Protocol):
         """Why pinner set the mode to propose; None: it did not. Raises NotFound where the host has no policy."""
 
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
-        """A server of the host follows the new policy within seconds. A new request is planned once, so that CPUs that
-        the host lacks are refused. Raises Invalid, NotFound for an unknown strategy or named guest, HostUnreachable,
-        and PreconditionFailed where the present policy has none of the ``expected`` revisions."""
+        """A server of the host follows the new policy within seconds. A new request is planned once, to refuse CPUs
+        that the host lacks. Raises Invalid, NotFound for an unknown strategy or named guest, HostUnreachable, and
+        PreconditionFailed where the present policy has none of the ``expected`` revisions."""
 
     def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
         """The placement stays, and nobody corrects drift. Raises NotFound, and PreconditionFailed like

@@ -1,6 +1,6 @@
 """The context of a command: the service, the caller, the consoles, and the question before a change.
 
-Without a terminal, a change is refused unless --yes is given: a script must say that it wants the change.
+Without a terminal, a change needs --yes: a script must say that it wants the change.
 """
 
 import os

@@ -51,9 +51,8 @@ def _as_json(document: Mapping[str, Any]) -> str:
 
 
 def guarded(program: str, command: Callable[[], int], *, debug: bool | None = None, as_json: bool = False) -> int:
-    """Returns the exit status. With ``debug``, the traceback of an error is printed first; None: the program has no
-    such option, and only a defect has its traceback. With ``as_json``, an error is one line of JSON, like a body of
-    REST."""
+    """Returns the exit status. With ``debug``, the traceback of an error is printed first; None: only that of a defect.
+    With ``as_json``, an error is one line of JSON, like a body of REST."""
     _prepare_streams()
     report = _Report(program, as_json, debug)
     try:

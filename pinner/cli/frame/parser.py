@@ -88,7 +88,6 @@ def wants_json(argv: Sequence[str]) -> bool:
 
 
 def detailed_exitcode(parser: Parser, changes: str) -> None:
-    """``changes`` says when the exit status is 3."""
     parser.add_argument("--detailed-exitcode", action="store_true", help=f"exit status {CHANGES} {changes}, else 0")
 
 
@@ -172,7 +171,6 @@ def add_database_command(
 
 
 def exit_status(replacements: Mapping[int, str]) -> str:
-    """``replacements`` are meanings other than those of EXIT_STATUS."""
     meanings = sorted({**EXIT_STATUS, **replacements}.items())
     return "exit status:\n" + "\n".join(f"  {number:<5}{text}" for number, text in meanings)
 

@@ -33,7 +33,6 @@ was started with the token goes on; so does an open stream of its events."""
 
 
 def register(nouns: Commands, execute: Callable[[Namespace], None]) -> None:
-    """``execute`` opens the database and calls the command's ``run``."""
     about = "Make, list and revoke the tokens with which callers use the API over TCP."
     tokens = nouns.add_parser("token", help="make, list and revoke the API's tokens", description=about)
     tokens.set_defaults(execute=execute)

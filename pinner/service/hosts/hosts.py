@@ -41,8 +41,7 @@ class Hosts:
         *,
         migration: timedelta,
     ) -> None:
-        """``observed`` gets the host and the seconds of each scan; ``migration`` is how long a guest counts as
-        leaving."""
+        """``observed`` gets the host and the seconds of each scan."""
         self._observed = observed
         self._agents = dict(agents)
         self._hints = hints

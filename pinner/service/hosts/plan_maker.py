@@ -21,7 +21,6 @@ from pinner.store.repositories import Store
 
 class PlanMaker:
     def __init__(self, hosts: Hosts, store: Store, now: Callable[[], datetime], sample_seconds: float) -> None:
-        """``sample_seconds`` is for a snapshot whose caller names none."""
         self._hosts = hosts
         self._store = store
         self._now = now

@@ -50,7 +50,7 @@ def watched_span(watch_seconds: int) -> timedelta:
 
 def known_span(watch_seconds: int) -> timedelta:
     """The time before the run whose steps are compared. The history must have it until the last look: if its first
-    steps were lost during the watch, the mark would move, and a false stop would be more likely."""
+    steps were lost, the mark would move, and a false stop would be more likely."""
     return _KEPT - watched_span(watch_seconds) - LEEWAY
 
 

@@ -35,7 +35,6 @@ class ProbeManager:
         require_measured: Callable[[str], None],
         timing: Timing,
     ) -> None:
-        """``require_measured`` raises NotFound."""
         self._hosts = hosts
         self._policies = policies
         self._runs = runs

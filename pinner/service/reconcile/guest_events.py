@@ -18,7 +18,6 @@ class GuestEventHandler:
     def __init__(
         self, hosts: Hosts, reconciler: Reconciler, store: Store, now: Callable[[], datetime], migration: timedelta
     ) -> None:
-        """``migration`` is how long a guest counts as leaving."""
         self._hosts = hosts
         self._reconciler = reconciler
         self._store = store

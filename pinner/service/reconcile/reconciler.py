@@ -148,9 +148,8 @@ class Reconciler:
         """Observe the host and do what its policy's mode says; the audit trail gets ``cause``.
 
         ``measured``: CPU use is measured first, to find newly busy processes; always without a recorded placement. A
-        target that cannot be placed backs off, and delays no other one. Raises HostBusy while another run holds the
-        host, StalePlan, NovaConflict or Refused where the host changes at each attempt, and the errors of agent and
-        store.
+        target that cannot be placed backs off, and delays no other one. Raises HostBusy during another run, StalePlan,
+        NovaConflict or Refused where the host changes at each attempt, and the errors of agent and store.
         """
         measurement = self._measure(host, measured=measured)
         refusals: list[PinnerError] = []

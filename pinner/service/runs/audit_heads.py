@@ -1,7 +1,7 @@
 """Exchanges the heads of the audit trails between the centre and the agents.
 
-The user of the API cannot write the agent's chain, so a record of the centre that is changed or cut off later
-contradicts the centre's head in that chain. The centre stores the agent's signed head.
+The API's user cannot write the agent's chain, so a later change or cut of the centre's records contradicts the centre's
+head in that chain. The centre stores the agent's signed head.
 """
 
 import logging

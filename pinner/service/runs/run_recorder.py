@@ -22,8 +22,8 @@ LOG = logging.getLogger(__name__)
 
 READ_SECONDS = 1.0
 BEGIN_GRACE = timedelta(seconds=5)
-"""A run that the agent does not know is closed at this age: its process may be about to begin it, and the agent refuses
-the begin of a closed run."""
+"""The age at which a run that the agent does not know is closed: its process may be about to begin it, and the agent
+refuses the begin of a closed run."""
 
 
 def _is_undone(run: str, journaled: Callable[[str], Run]) -> bool:
@@ -43,7 +43,6 @@ class RunRecorder:
         now: Callable[[], datetime],
         changed: Callable[[str, Iterable[Entry]], None] = lambda *_: None,
     ) -> None:
-        """``changed`` is called once with each change that has ended."""
         self._run = run
         self._request_id = request_id
         self._runs = runs
