@@ -69,16 +69,14 @@ def _wide(records: "Iterable[AuditRecord]") -> Table:
     drawn = table(*headers, right=("#",), whole=("#", "WHEN", "ACTION", "RESULT"))
     for record in records:
         drawn.add_row(
-            *cells(
-                record.seq,
-                moment(record.at),
-                f"{record.actor}, {record.origin}",
-                record.action,
-                record.host,
-                _subject(record),
-                _change(record),
-                Cell("\n".join(textwrap.wrap(visible(record.result), RESULT_WIDTH))),
-            )
+            record.seq,
+            moment(record.at),
+            f"{record.actor}, {record.origin}",
+            record.action,
+            record.host,
+            _subject(record),
+            _change(record),
+            Cell("\n".join(textwrap.wrap(visible(record.result), RESULT_WIDTH))),
         )
     return drawn
 
@@ -89,7 +87,7 @@ def _narrow(records: "Iterable[AuditRecord]") -> Table:
         where = f" on {record.host}" if record.host else ""
         head = f"{record.action}{where} by {record.actor}, {record.origin}"
         parts = (head, _subject(record), _change(record), record.result)
-        drawn.add_row(*cells(record.seq, moment(record.at), Cell("\n".join(visible(part) for part in parts if part))))
+        drawn.add_row(record.seq, moment(record.at), Cell("\n".join(visible(part) for part in parts if part)))
     return drawn
 
 

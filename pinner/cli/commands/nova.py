@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pinner import codec
 from pinner.cli.frame.context import CommandContext, agreed, pick_host, require_answer
 from pinner.cli.frame.options import captured, source_options
-from pinner.cli.frame.output import Table, cells, cpu_cell, print_json, table
+from pinner.cli.frame.output import Table, cpu_cell, print_json, table
 from pinner.cli.frame.parser import Commands, add_command, add_noun
 from pinner.cli.frame.values import path
 from pinner.render import visible
@@ -82,14 +82,14 @@ def owners(report: "NovaReport") -> Table:
         ("pinner", report.for_others, "for busy processes and emulator threads"),
     ):
         if cpus:
-            drawn.add_row(*cells(owner, cpu_cell(cpus), why))
+            drawn.add_row(owner, cpu_cell(cpus), why)
     return drawn
 
 
 def findings(shown: tuple["Finding", ...]) -> Table:
     drawn = table("FINDING", "WHY", whole=("FINDING",))
     for finding in shown:
-        drawn.add_row(*cells(finding.what, finding.why))
+        drawn.add_row(finding.what, finding.why)
     return drawn
 
 

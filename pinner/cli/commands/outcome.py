@@ -12,7 +12,7 @@ from pinner import codec
 from pinner.cli.commands.host.measures import SERIES, highest
 from pinner.cli.frame.context import CommandContext, agreed, require_answer
 from pinner.cli.frame.follow import Interrupted
-from pinner.cli.frame.output import Table, cells, facts, moment, print_json, table
+from pinner.cli.frame.output import Table, facts, moment, print_json, table
 from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.frame.pictures import require_svg, show, write_picture
 from pinner.cli.frame.values import path, probe_windows, window_seconds
@@ -159,7 +159,7 @@ def _table(measures: tuple["ObservedMeasure", ...]) -> Table:
                 f"{guests.difference:+.1f}",
                 f"{100 * guests.higher:.0f} %",
             )
-        drawn.add_row(*cells(measure.measure.name, measure.measure.unit, *values, control, steps))
+        drawn.add_row(measure.measure.name, measure.measure.unit, *values, control, steps)
     return drawn
 
 
@@ -302,7 +302,7 @@ def window_parts(probe: "Probe") -> "list[RenderableType]":
     drawn = table("WINDOW", "PLACEMENT", *names, "DOES NOT COUNT", right=("WINDOW", *names), whole=names)
     for number, window in enumerate(probe.windows, 1):
         values = (f"{window.values[measure.name]:.1f}" if measure.name in window.values else "-" for measure in known)
-        drawn.add_row(*cells(number, window.arm, *values, window.void))
+        drawn.add_row(number, window.arm, *values, window.void)
     return ["", drawn]
 
 
@@ -317,7 +317,7 @@ def _measures(tested: "Outcome") -> Table:
             _interval(measure),
             f"{measure.p:.3f}",
         )
-        drawn.add_row(*cells(measure.measure.name, measure.measure.unit, *values, measure.judgement))
+        drawn.add_row(measure.measure.name, measure.measure.unit, *values, measure.judgement)
     return drawn
 
 

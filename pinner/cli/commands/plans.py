@@ -155,9 +155,7 @@ def list_plans(context: CommandContext, arguments: Namespace) -> int:
     drawn = table(*headers, right=("CHANGES", "UNPLACED"), whole=("PLAN", "STRATEGY", "MADE"))
     for plan in page.items:
         note = cut(f"blocked: {plan.blocked}" if plan.blocked else "")
-        drawn.add_row(
-            *cells(plan.id, plan.host, plan.strategy, moment(plan.created_at), plan.changes, plan.unplaced, note)
-        )
+        drawn.add_row(plan.id, plan.host, plan.strategy, moment(plan.created_at), plan.changes, plan.unplaced, note)
     context.show_page(page, drawn)
     return 0
 
@@ -337,6 +335,6 @@ def list_strategies(context: CommandContext, _arguments: Namespace) -> int:
         return 0
     drawn = table("STRATEGY", "DESCRIPTION", "PARAMETERS")
     for strategy in strategies:
-        drawn.add_row(*cells(strategy.name, strategy.summary, ", ".join(strategy.parameters)))
+        drawn.add_row(strategy.name, strategy.summary, ", ".join(strategy.parameters))
     context.show(drawn)
     return 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pinner import codec
 from pinner.cli.frame.context import CommandContext, agreed, pick_host, require_answer
 from pinner.cli.frame.options import fix_option, host_option, request_options, updated
-from pinner.cli.frame.output import Table, cells, cpu_cell, facts, masks, moment, print_json, table
+from pinner.cli.frame.output import Table, cpu_cell, facts, masks, moment, print_json, table
 from pinner.cli.frame.parser import CHANGES, Commands, add_command, add_noun, detailed_exitcode
 from pinner.cli.show.plantable import left_out, part
 from pinner.model.errors import NotFound
@@ -181,9 +181,7 @@ def drifts(differences: tuple["Drift", ...]) -> Table | None:
         else:
             actual, expected = (str(state) or NO_CPU for state in drift.states)
         drawn.add_row(
-            *cells(
-                drift.target.name, part([drift.target]), cpu_cell(expected), cpu_cell(actual), drift.cause, _note(drift)
-            )
+            drift.target.name, part([drift.target]), cpu_cell(expected), cpu_cell(actual), drift.cause, _note(drift)
         )
     return drawn
 

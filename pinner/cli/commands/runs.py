@@ -16,7 +16,7 @@ from pinner.cli.frame.options import (
     page_options,
     request_options,
 )
-from pinner.cli.frame.output import Cell, Table, cells, moment, table
+from pinner.cli.frame.output import Cell, Table, moment, table
 from pinner.cli.frame.parser import Commands, Options, add_command, add_noun
 from pinner.cli.frame.values import watch_seconds
 from pinner.model.errors import Invalid, NoPolicy
@@ -252,7 +252,7 @@ def _wide(runs: "Iterable[Run]") -> Table:
     headers = ("RUN", "KIND", "HOST", "STATE", "STARTED", "BY", "OF")
     drawn = table(*headers, whole=("RUN", "STATE", "STARTED", "OF"))
     for run in runs:
-        drawn.add_row(*cells(run.id, run.kind, run.host, run.state, moment(run.started_at), run.actor, subject(run)))
+        drawn.add_row(run.id, run.kind, run.host, run.state, moment(run.started_at), run.actor, subject(run))
     return drawn
 
 
@@ -260,7 +260,7 @@ def _narrow(runs: "Iterable[Run]") -> Table:
     drawn = table("RUN", "STATE", "WHAT", whole=("RUN", "STATE"))
     for run in runs:
         what = (f"{run.kind} of {subject(run)}", f"{moment(run.started_at)} on {run.host} by {run.actor}")
-        drawn.add_row(*cells(run.id, run.state, Cell("\n".join(map(visible, what)))))
+        drawn.add_row(run.id, run.state, Cell("\n".join(map(visible, what))))
     return drawn
 
 

@@ -143,14 +143,14 @@ def _answer(context: CommandContext, arguments: Namespace, request: "Request", s
 def _numbers(answer: "WhatIf") -> Table:
     drawn = table("", "BEFORE", "AFTER", "CHANGE", right=("BEFORE", "AFTER", "CHANGE"))
     one, other = answer.before, answer.after
-    drawn.add_row(*cells("strategy", one.strategy, other.strategy, ""))
+    drawn.add_row("strategy", one.strategy, other.strategy, "")
     for name, before, after in (
         ("guests placed", one.guests, other.guests),
         ("guests unplaced", len(one.unplaced), len(other.unplaced)),
     ):
-        drawn.add_row(*cells(name, before, "" if other.impossible else after, ""))
+        drawn.add_row(name, before, "" if other.impossible else after, "")
     for name in dict.fromkeys((*one.planned, *other.planned)):
-        drawn.add_row(*cells(name, _term(one, name), _term(other, name), _change(answer.change.get(name, 0.0))))
+        drawn.add_row(name, _term(one, name), _term(other, name), _change(answer.change.get(name, 0.0)))
     return drawn
 
 
@@ -255,7 +255,7 @@ def show_shape_rooms(context: CommandContext, arguments: Namespace) -> int:
     context.show("")
     drawn = table("STRATEGY", "MORE GUESTS", "WHY NOT ONE MORE", right=("MORE GUESTS",), whole=("STRATEGY",))
     for room in capacity.fitting:
-        drawn.add_row(*cells(room.strategy, room.guests, room.why))
+        drawn.add_row(room.strategy, room.guests, room.why)
     context.show(drawn)
     return 0
 

@@ -137,5 +137,5 @@ def _memory(entries: tuple["Entry", ...]) -> Table:
     for entry in entries:
         for part in entry.memory:
             sizes = (mib(part.before_kib), mib(max(part.moved_kib, 0)), mib(part.stayed_kib))
-            drawn.add_row(*cells(entry.change.target.name, part.node, *sizes))
+            drawn.add_row(entry.change.target.name, part.node, *sizes)
     return drawn

@@ -68,8 +68,8 @@ class Table:
         self.right, self.whole, self.show_header = right, whole, show_header
         self.rows: list[tuple[Cell, ...]] = []
 
-    def add_row(self, *cells: Cell) -> None:
-        self.rows.append(cells)
+    def add_row(self, *values: object) -> None:
+        self.rows.append(tuple(cells(*values)))
 
     def plain(self, width: int) -> list[str] | None:
         """None where rich has to draw the table: a text is not ASCII, or to fold the last column is not enough."""

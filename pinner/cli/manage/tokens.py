@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine
 
 from pinner.cli.frame.context import agreed
-from pinner.cli.frame.output import cells, console, moment, print_items, table
+from pinner.cli.frame.output import console, moment, print_items, table
 from pinner.cli.frame.parser import Commands, add_database_command
 from pinner.cli.frame.values import expiry
 from pinner.model.errors import Invalid
@@ -84,9 +84,7 @@ def _list(engine: Engine, arguments: Namespace) -> None:
     for token in tokens:
         created, expires = moment(token.created_at), moment(token.expires_at) if token.expires_at else "never"
         where = token.host or "every"
-        drawn.add_row(
-            *cells(token.id, token.name, token.role, where, token.state(now), created, token.created_by, expires)
-        )
+        drawn.add_row(token.id, token.name, token.role, where, token.state(now), created, token.created_by, expires)
     console().print(drawn)
 
 

@@ -62,14 +62,12 @@ def changes(plan: "Plan") -> Table | str:
         first = group[0]
         before, after = before_and_after(first)
         drawn.add_row(
-            *cells(
-                first.target.name,
-                part(change.target for change in group),
-                cpu_cell(before),
-                "->",
-                cpu_cell(after),
-                first.reason,
-            )
+            first.target.name,
+            part(change.target for change in group),
+            cpu_cell(before),
+            "->",
+            cpu_cell(after),
+            first.reason,
         )
     return drawn
 
@@ -78,7 +76,7 @@ def moves(moved: Iterable["Move"]) -> Table | None:
     """The guests that move because of new guests, each with its gain."""
     drawn = table("MOVE OF", "GAIN")
     for move in moved:
-        drawn.add_row(*cells(move.guest.name, text.gain(move)))
+        drawn.add_row(move.guest.name, text.gain(move))
     return drawn if drawn.rows else None
 
 
@@ -89,7 +87,7 @@ def memory(guests: Iterable["GuestMemory"]) -> Table | None:
     for guest in guests:
         remote = (mib(guest.remote_now_kib), mib(guest.remote_kib))
         home = "none" if guest.home is None else f"node {guest.home}"
-        drawn.add_row(*cells(guest.target.name, memory_by_node(guest.per_node), *remote, home))
+        drawn.add_row(guest.target.name, memory_by_node(guest.per_node), *remote, home)
     return drawn if drawn.rows else None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pinner import codec
 from pinner.cli.frame.context import CommandContext, agreed, pick_host, require_answer
 from pinner.cli.frame.options import host_option
-from pinner.cli.frame.output import Table, cells, cpu_cell, kib, masks, print_items, print_json, table
+from pinner.cli.frame.output import Table, cpu_cell, kib, masks, print_items, print_json, table
 from pinner.cli.frame.parser import Commands, add_command, add_noun
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import PinnerError
@@ -122,19 +122,17 @@ def guests(shown: Iterable["Guest"], trends: Mapping[str, str] = NO_TRENDS) -> T
     for guest in shown:
         live = [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]
         drawn.add_row(
-            *cells(
-                guest.name,
-                guest.state,
-                len(guest.vcpus),
-                cpu_cell(masks(thread.affinity for thread in live)),
-                cpu_cell(masks(thread.affinity for thread in (*guest.emulator.threads, *guest.vhost_threads))),
-                kib(guest.memory_kib),
-                ", ".join(f"{node}: {kib(amount)}" for node, amount in sorted(guest.memory_per_node.items())) or "-",
-                _wait([thread.delay_ns for thread in live]),
-                *([trends.get(guest.uuid, "")] if trends else []),
-                sum(tap.rx_drops + tap.tx_drops for tap in guest.taps) if guest.taps else "-",
-                _note(guest),
-            )
+            guest.name,
+            guest.state,
+            len(guest.vcpus),
+            cpu_cell(masks(thread.affinity for thread in live)),
+            cpu_cell(masks(thread.affinity for thread in (*guest.emulator.threads, *guest.vhost_threads))),
+            kib(guest.memory_kib),
+            ", ".join(f"{node}: {kib(amount)}" for node, amount in sorted(guest.memory_per_node.items())) or "-",
+            _wait([thread.delay_ns for thread in live]),
+            *([trends.get(guest.uuid, "")] if trends else []),
+            sum(tap.rx_drops + tap.tx_drops for tap in guest.taps) if guest.taps else "-",
+            _note(guest),
         )
     return drawn
 

@@ -70,7 +70,7 @@ def list_hosts(context: CommandContext, _arguments: Namespace) -> int:
         return 0
     drawn = table("HOST")
     for host in hosts:
-        drawn.add_row(*cells(host))
+        drawn.add_row(host)
     context.show(drawn)
     return 0
 
@@ -150,14 +150,12 @@ def nodes(topology: "Topology") -> Table:
         pages = ", ".join(f"{p.total} ({p.free}) of {kib(p.size_kib)}" for p in node.hugepages if p.total)
         row = " ".join(f"{other}:{distance}" for other, distance in sorted(node.distances.items()))
         drawn.add_row(
-            *cells(
-                node.id,
-                cpu_cell(node.cpus or "no CPUs"),
-                kib(node.memory_kib) if node.memory_kib else "no memory",
-                kib(node.free_kib) if node.memory_kib else "",
-                pages or "none",
-                *([row or "no table"] if few else []),
-            )
+            node.id,
+            cpu_cell(node.cpus or "no CPUs"),
+            kib(node.memory_kib) if node.memory_kib else "no memory",
+            kib(node.free_kib) if node.memory_kib else "",
+            pages or "none",
+            *([row or "no table"] if few else []),
         )
     return drawn
 
@@ -172,7 +170,7 @@ def distances(topology: "Topology", width: int) -> Iterator[Table]:
         names = [str(other) for other in ids[first : first + fit]]
         drawn = table("DISTANCE", *names, right=("DISTANCE", *names), whole=("DISTANCE", *names))
         for node, row in cells_of.items():
-            drawn.add_row(*cells(node, *row[first : first + fit]))
+            drawn.add_row(node, *row[first : first + fit])
         yield drawn
 
 
@@ -180,7 +178,7 @@ def devices(topology: "Topology") -> Table:
     drawn = table("DEVICE", "KIND", "NODE", "DESCRIPTION")
     for device in topology.devices:
         node = "unknown" if device.node is None else device.node
-        drawn.add_row(*cells(device.name, device.kind, node, device.description))
+        drawn.add_row(device.name, device.kind, node, device.description)
     return drawn
 
 

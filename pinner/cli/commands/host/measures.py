@@ -275,5 +275,5 @@ def _culprits(blame: "Blame") -> Table:
         owner = f"guest {culprit.guest}" if culprit.guest else culprit.unit
         has_ended = " (has ended)" if culprit.tid and not culprit.pid else ""
         name = f"{culprit.name or 'a thread'}{has_ended}"
-        drawn.add_row(*cells(share, bar, f"{culprit.ms:.1f} ms", name, culprit.tid, culprit.pid or "-", owner))
+        drawn.add_row(share, bar, f"{culprit.ms:.1f} ms", name, culprit.tid, culprit.pid or "-", owner)
     return drawn

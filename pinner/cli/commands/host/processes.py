@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, sample_option
-from pinner.cli.frame.output import Table, cells, cpu_cell, cut, masks, print_items, table
+from pinner.cli.frame.output import Table, cpu_cell, cut, masks, print_items, table
 from pinner.cli.frame.parser import Commands, add_command, add_noun
 from pinner.cli.frame.values import percent
 from pinner.model.errors import Invalid
@@ -74,15 +74,13 @@ def processes(shown: Iterable["Process"]) -> Table:
     drawn = table(*headers, right=numbers, whole=(*numbers, "AFFINITY"))
     for p in shown:
         drawn.add_row(
-            *cells(
-                p.pid,
-                f"{p.load:.1f}",
-                len(p.threads),
-                cpu_cell(masks(thread.affinity for thread in p.threads)),
-                _movable(p),
-                cut(p.unit or "-"),
-                cut(f"[{p.name}]" if p.kernel else p.command or p.name),
-            )
+            p.pid,
+            f"{p.load:.1f}",
+            len(p.threads),
+            cpu_cell(masks(thread.affinity for thread in p.threads)),
+            _movable(p),
+            cut(p.unit or "-"),
+            cut(f"[{p.name}]" if p.kernel else p.command or p.name),
         )
     return drawn
 
