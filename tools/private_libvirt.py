@@ -222,7 +222,7 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
 def _machine_cgroups() -> Iterator[Path]:
     """The cgroups, of every controller, below which libvirt creates one for each guest."""
     for pattern in ("machine*", "*/machine*"):
-        yield from CGROUPS.glob(pattern)
+        yield from map(Path, glob.iglob(f"{CGROUPS}/{pattern}"))
 
 
 def _hold_partitions(stack: contextlib.ExitStack) -> None:
@@ -263,7 +263,7 @@ def _remove_cgroups(folder: Path, before: set[Path]) -> None:
     """
     guests = [glob.escape(log.stem) for log in folder.glob("log/qemu/*.log")]
     for top in list(_machine_cgroups()):
-        for cgroup in (found for name in guests for found in top.glob(f"qemu-*-{name}.libvirt-qemu")):
+        for cgroup in (found for name in guests for found in glob.iglob(f"{top}/qemu-*-{name}.libvirt-qemu")):
             for path, _, _ in os.walk(cgroup, topdown=False):
                 with contextlib.suppress(OSError):
                     Path(path).rmdir()

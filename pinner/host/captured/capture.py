@@ -3,6 +3,7 @@
 The guests are in libvirt/ (see captured_guests).
 """
 
+import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -96,7 +97,7 @@ class _Copy:
         self._scrubber = Scrubber(self._aliases) if scrub else None
 
     def all(self) -> int:
-        machine = chain.from_iterable(sorted(self._root.glob(pattern)) for pattern in _MACHINE)
+        machine = chain.from_iterable(_present(self._root, pattern) for pattern in _MACHINE)
         # The folders of units are named after guests.
         guests = _of_guests(self._root, self._guests, units=self._scrubber is None)
         paths = chain(machine, _cgroups(self._root), _threads(self._root), guests)
@@ -152,6 +153,11 @@ class _Copy:
         return here
 
 
+def _present(folder: Path, pattern: str) -> list[Path]:
+    """Path.glob fails where a folder is removed meanwhile."""
+    return [folder / name for name in sorted(glob.iglob(pattern, root_dir=folder))]
+
+
 def _cgroups(root: Path) -> Iterator[Path]:
     mount = kernel.cpuset_mount(root)
     if mount.version == "v2":
@@ -160,7 +166,7 @@ def _cgroups(root: Path) -> Iterator[Path]:
 
 
 def _partitions(folder: Path) -> Iterator[Path]:
-    for state in sorted(folder.glob("*/cpuset.cpus.partition")):
+    for state in _present(folder, "*/cpuset.cpus.partition"):
         if files.text(state) not in (None, "member"):
             yield from (state.parent / name for name in _PARTITION)
             yield from _partitions(state.parent)

@@ -1,5 +1,6 @@
 """Facts about threads, read from the kernel without pinner's readers, and real processes for tests of pinning."""
 
+import glob
 import os
 import re
 import subprocess
@@ -59,7 +60,8 @@ def masks(pid: int) -> dict[int, str]:
 def masks_of_host() -> dict[tuple[int, int], str]:
     """The mask of every thread of the host, by thread id and start time."""
     found = {}
-    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+    # Path.glob fails where a process ends meanwhile.
+    for task in map(Path, glob.iglob("/proc/[0-9]*/task/[0-9]*")):
         with suppress(OSError):
             found[int(task.name), started(int(task.name))] = allowed(int(task.name))
     return found

@@ -1,5 +1,7 @@
 """A captured machine gives the same snapshot as the machine itself, and a scrubbed capture contains no names."""
 
+import errno
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -128,6 +130,22 @@ def test_a_scrubbed_capture_tells_of_a_user_only_whether_it_is_root(root, tmp_pa
 def test_a_capture_of_this_machine_has_its_fingerprint(tmp_path):
     capture(Path("/"), tmp_path / "copy", scrub=False)
     assert read_topology(tmp_path / "copy").fingerprint == read_topology(Path("/")).fingerprint
+
+
+def test_a_folder_that_is_removed_meanwhile_is_left_out(root, tmp_path, monkeypatch):
+    """As that of a CPU that goes offline, or of a guest's partition."""
+    cpu, scandir = root / "sys/devices/system/cpu/cpu1/topology", os.scandir
+
+    def look(path):
+        if Path(os.fspath(path)) == cpu:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return scandir(path)
+
+    assert cpu.is_dir()
+    monkeypatch.setattr(os, "scandir", look)
+    capture(root, tmp_path / "copy", scrub=False)
+    assert not (tmp_path / "copy" / cpu.relative_to(root)).exists()
+    assert (tmp_path / "copy/sys/devices/system/cpu/cpu0/topology").is_dir()
 
 
 def test_only_the_owner_can_read_a_capture(root, tmp_path):
