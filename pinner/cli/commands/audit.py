@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.cli.frame.context import CommandContext, reason
+from pinner.cli.frame.context import CommandContext, read_file, reason
 from pinner.cli.frame.options import page_options
 from pinner.cli.frame.output import Cell, Table, cells, moment, print_json, table
 from pinner.cli.frame.parser import Commands, add_command, add_noun
@@ -236,26 +236,15 @@ def _verify_file(file: Path, key: Path, anchor: Anchor | None) -> "Verification"
     from pinner.agent.trail.signing import read_pem
     from pinner.service.audit.audit_export import verify_file
 
-    return verify_file(file, read_pem(_read(key, "--public-key"), "--public-key"), anchor)
+    return verify_file(file, read_pem(read_file("--public-key", key, MAX_BYTES), "--public-key"), anchor)
 
 
 def _read_anchor(file: Path) -> Anchor:
-    content = _read(file, "--anchor")
+    content = read_file("--anchor", file, MAX_BYTES)
     try:
         return codec.load(Anchor, content, "anchor")
     except Invalid as error:
         raise Invalid("--anchor", str(file), f"a file that `pinner audit anchor` wrote ({error})") from None
-
-
-def _read(file: Path, option: str) -> bytes:
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise Invalid(option, str(file), f"a file that can be read ({reason(error)})") from None
-    if len(content) > MAX_BYTES:
-        raise Invalid(option, str(file), f"a file of at most {MAX_BYTES} bytes")
-    return content
 
 
 def _show_verification(context: CommandContext, verification: "Verification") -> None:

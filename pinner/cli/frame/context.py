@@ -152,6 +152,18 @@ def reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
+def read_file(option: str, file: Path, most: int) -> bytes:
+    """Raises Invalid, also for more than ``most`` bytes."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(most + 1)
+    except OSError as error:
+        raise Invalid(option, str(file), f"a file that can be read ({reason(error)})") from None
+    if len(content) > most:
+        raise Invalid(option, str(file), f"a file of at most {most} bytes")
+    return content
+
+
 def local_caller() -> "Caller":
     """The person at this terminal: a number in place of a name that people can mistake."""
     import uuid

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from pinner import codec
-from pinner.cli.frame.context import CommandContext, pick_host, reason
+from pinner.cli.frame.context import CommandContext, pick_host, read_file
 from pinner.cli.frame.parser import Options, Parser
 from pinner.cli.frame.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
 from pinner.model.cpuset import MAX_CPUS
@@ -289,13 +289,7 @@ def read_snapshot(file: Path) -> "Snapshot":
     # Imported here, because most commands read no snapshot.
     from pinner.model.snapshot import Snapshot
 
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise Invalid("--snapshot", str(file), f"a file that can be read ({reason(error)})") from None
-    if len(content) > MAX_BYTES:
-        raise Invalid("--snapshot", str(file), f"a file of at most {MAX_BYTES} bytes")
+    content = read_file("--snapshot", file, MAX_BYTES)
     try:
         snapshot = codec.load(Snapshot, content, field="snapshot", exact=True)
     except Invalid as error:
