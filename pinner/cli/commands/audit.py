@@ -23,6 +23,7 @@ from pinner.render import visible
 
 if TYPE_CHECKING:
     from pinner.model.run.audit import AuditRecord
+    from pinner.model.run.verification import Verification
 
 HASH = 64
 SHOWN = 16
@@ -102,9 +103,6 @@ def _change(record: "AuditRecord") -> str:
 def _short(digest: re.Match[str]) -> str:
     return f"{digest[0][:SHOWN]}..."
 
-
-if TYPE_CHECKING:
-    from pinner.model.run.verification import Verification
 
 MAX_BYTES = 16 * 1024 * 1024
 

@@ -15,7 +15,7 @@ from pinner.model.page import batches
 from pinner.render import visible
 
 if TYPE_CHECKING:
-    from pinner.model.machine.topology import Cpu, Node, Topology
+    from pinner.model.machine.topology import Cache, Cpu, Device, Node, Topology
 
 GAP = 3
 SIDE_BY_SIDE = 50
@@ -156,9 +156,6 @@ def _legend(topology: "Topology", uses: Uses, width: int) -> Iterator[Text]:
 def _rank(role: Role) -> tuple[int, str]:
     return (ORDER.index(role) if role in ORDER else -1, role.name)
 
-
-if TYPE_CHECKING:
-    from pinner.model.machine.topology import Cache, Device, Node, Topology
 
 _SHOWN = {"01": "storage", "02": "network", "03": "display", "0b": "processor", "12": "accelerator"}
 """PCI classes; without bridges and system functions."""

@@ -14,7 +14,9 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 
 if TYPE_CHECKING:
+    from pinner.model.machine.interrupts import DeviceInterrupts, HostInterrupts
     from pinner.model.machine.topology import Topology
+    from pinner.model.questions import Capacity, StrategyCapacity
     from pinner.model.snapshot import Snapshot
     from pinner.service.protocol import Service
 
@@ -182,9 +184,6 @@ def devices(topology: "Topology") -> Table:
     return drawn
 
 
-if TYPE_CHECKING:
-    from pinner.model.questions import Capacity, StrategyCapacity
-
 _FREE = "FREE VCPUS"
 
 
@@ -234,10 +233,6 @@ def _room_rows(strategy: "StrategyCapacity", sizes: list[int]) -> Iterator[list[
         numbers = (node.guests[size] for size in sizes)
         yield cells(strategy.strategy, name, cpu_cell(node.cpus or "no CPUs"), node.free_vcpus, *numbers)
     yield cells(strategy.strategy, "all", "", strategy.free_vcpus, *(strategy.guests[size] for size in sizes))
-
-
-if TYPE_CHECKING:
-    from pinner.model.machine.interrupts import DeviceInterrupts, HostInterrupts
 
 
 def _register_interrupts(verbs: Commands) -> None:

@@ -23,8 +23,9 @@ from pinner.render import counted, visible
 from pinner.render.measures import SortKey, host_line, rows, sorted_rows, sparkline
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
+    from rich.console import Console, Group, RenderableType
 
+    from pinner.model.outcome.blame import Blame
     from pinner.model.outcome.measures import History, Measures, Series
     from pinner.render.measures import MeasureRow
     from pinner.service.protocol import Service
@@ -218,11 +219,6 @@ def _known(history: "History", series: "Series") -> list[float]:
 def _listed(series: tuple["Series", ...]) -> str:
     return "\n".join(f"  {measure.name:14} {measure.unit}" for measure in series)
 
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from pinner.model.outcome.blame import Blame
 
 _BAR = 20
 
