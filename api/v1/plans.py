@@ -55,8 +55,7 @@ def create(host: str, json_data: NewPlan) -> tuple[Plan, int, dict[str, str]]:
 @bp.doc(operation_id="list_plans", extensions=may_raise(NotFound))
 def listing(query_data: HostPageQuery) -> PageAnswer[PlanSummary]:
     """List the stored plans."""
-    query = query_data
-    return linked(pinner().plans(query.host, query.part()))
+    return linked(pinner().plans(query_data.host, query_data.part()))
 
 
 @bp.get("/plans/<plan>")

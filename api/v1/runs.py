@@ -50,9 +50,7 @@ bp = APIBlueprint("runs", __name__, tag="Runs")
 @bp.doc(operation_id="list_runs", extensions=may_raise(NotFound))
 def listing(query_data: RunQuery) -> PageAnswer[Run]:
     """List the runs."""
-    query = query_data
-    runs = pinner().runs(query.host, query.part(), state=query.state)
-    return linked(runs)
+    return linked(pinner().runs(query_data.host, query_data.part(), state=query_data.state))
 
 
 @bp.get("/runs/<run>")

@@ -3,9 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
@@ -51,8 +50,8 @@ class Hosts:
         self._topologies = {host: SharedCalls[Topology](1) for host in agents}
         self._measurements = {host: SharedCalls[Snapshot](MEASUREMENTS) for host in agents}
         self._readings = {host: SharedCalls[HostReading](1) for host in agents}
-        self._measuring = threading.BoundedSemaphore(MEASURING_CALLERS)
-        self._observing = threading.BoundedSemaphore(OBSERVING_CALLERS)
+        self._measuring = _Places(MEASURING_CALLERS, 0.0, "callers wait for measurements of CPU use")
+        self._observing = _Places(OBSERVING_CALLERS, PLACE_SECONDS, "callers wait for hosts")
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._agents))
@@ -83,7 +82,7 @@ class Hosts:
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         """Lacks the hints while the database cannot be read. Raises like ``snapshot``, and Overloaded where
         OBSERVING_CALLERS observe hosts."""
-        with self._observation():
+        with self._observing:
             taken = self._take(host, sample_seconds)
         try:
             return self._with_hints(host, taken)
@@ -93,28 +92,19 @@ class Hosts:
 
     def topology(self, host: str) -> Topology:
         agent = self.agent(host)
-        with self._observation():
+        with self._observing:
             return self._topologies[host].call(None, agent.topology)
 
     def reading(self, host: str, sample_seconds: float) -> HostReading:
         agent = self.agent(host)
-        with self._measurement():
+        with self._measuring:
             return self._readings[host].call(sample_seconds, lambda: agent.reading(sample_seconds))
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
         """``guest`` is a UUID. Raises like Agent.blame, and Overloaded."""
         agent = self.agent(host)
-        with self._measurement():
+        with self._measuring:
             return agent.blame(guest, seconds)
-
-    @contextmanager
-    def _observation(self) -> Iterator[None]:
-        if not self._observing.acquire(timeout=PLACE_SECONDS):
-            raise Overloaded(f"{OBSERVING_CALLERS} callers wait for hosts", RETRY_SECONDS)
-        try:
-            yield
-        finally:
-            self._observing.release()
 
     def _with_hints(self, host: str, taken: Snapshot) -> Snapshot:
         hints, now = self._hints.of(host), self._now()
@@ -128,7 +118,8 @@ class Hosts:
     def _take(self, host: str, sample_seconds: float) -> Snapshot:
         agent = self.agent(host)
         if sample_seconds > 0:
-            return self._measure(host, sample_seconds)
+            with self._measuring:
+                return self._measurements[host].call(sample_seconds, lambda: agent.snapshot(sample_seconds))
         return self._scans[host].call(None, lambda: self._scan(host, agent))
 
     def _scan(self, host: str, agent: Agent) -> Snapshot:
@@ -137,19 +128,21 @@ class Hosts:
         self._observed(host, time.monotonic() - began)
         return taken
 
-    def _measure(self, host: str, sample_seconds: float) -> Snapshot:
-        agent = self.agent(host)
-        with self._measurement():
-            return self._measurements[host].call(sample_seconds, lambda: agent.snapshot(sample_seconds))
 
-    @contextmanager
-    def _measurement(self) -> Iterator[None]:
-        if not self._measuring.acquire(blocking=False):
-            raise Overloaded(f"{MEASURING_CALLERS} callers wait for measurements of CPU use", RETRY_SECONDS)
-        try:
-            yield
-        finally:
-            self._measuring.release()
+class _Places:
+    """Lets ``most`` callers in at the same time. Another one waits for ``seconds``, and gets Overloaded then."""
+
+    def __init__(self, most: int, seconds: float, what: str) -> None:
+        self._free = threading.BoundedSemaphore(most)
+        self._seconds = seconds
+        self._why = f"{most} {what}"
+
+    def __enter__(self) -> None:
+        if not self._free.acquire(timeout=self._seconds):
+            raise Overloaded(self._why, RETRY_SECONDS)
+
+    def __exit__(self, *_: object) -> None:
+        self._free.release()
 
 
 T = TypeVar("T")
