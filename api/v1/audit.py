@@ -26,9 +26,7 @@ LINES = "text/plain"
 @bp.doc(operation_id="list_audit_records", extensions=may_raise(NotFound))
 def listing(query_data: AuditQuery) -> PageAnswer[AuditRecord]:
     """List the records of the audit trail."""
-    query = query_data
-    records = pinner().audit(query.host, query.actor, query.since, query.part())
-    return linked(records)
+    return linked(pinner().audit(query_data.host, query_data.actor, query_data.since, query_data.part()))
 
 
 @bp.get("/audit/verify")
