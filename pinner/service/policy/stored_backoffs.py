@@ -40,21 +40,15 @@ def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
     return {group: why for group, why in moving.items() if times[group] > 1 or why[0].kind == "process"}
 
 
-def _named_targets(refusal: PinnerError) -> Failures:
-    targets: Failures = {}
+def _moved(refusal: PinnerError) -> Failures:
+    moved: Failures = {}
     for fields in refusal.details.get("targets", ()):
         target = Target(**fields)
         if not is_of_the_host(target):
             why = next((text for text in refusal.details["moved"] if text.startswith(str(target))), str(target))
-            targets.setdefault(group_of(target), (target, why))
-    return targets
-
-
-def _moved(refusal: PinnerError) -> Failures:
-    return {
-        group: (target, f"{why}, after a new plan: {others_that_move(target)} sets its affinity")
-        for group, (target, why) in _named_targets(refusal).items()
-    }
+            error = f"{why}, after a new plan: {others_that_move(target)} sets its affinity"
+            moved.setdefault(group_of(target), (target, error))
+    return moved
 
 
 class HostBackoffs:
