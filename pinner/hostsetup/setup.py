@@ -1,19 +1,23 @@
-"""Sets up a host: user, group, folders, configuration and systemd units."""
+"""Sets up a host (user, group, folders, configuration and systemd units), and removes all that again."""
 
+import grp
 import os
+import pwd
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
 from pinner import wiring
-from pinner.hostsetup import account, steps
-from pinner.hostsetup.layout import ACCOUNT, CONFIG_MODE, ENABLED, Layout
+from pinner.hostsetup import steps
+from pinner.hostsetup.layout import ACCOUNT, CONFIG_MODE, ENABLED, UNITS, Layout
 from pinner.hostsetup.steps import Step
-from pinner.model.errors import Invalid
+from pinner.model.errors import Invalid, PinnerError
 from pinner.owners import require_own
 from pinner.server import folders, installation
+from pinner.store.journal.journal import StoredJournal
 
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - the units have other folders there
 """The units do not see them (ProtectHome=, PrivateTmp=)."""
@@ -90,7 +94,7 @@ def _check_config(path: Path) -> None:
 
 
 def _check_readable() -> None:
-    user = account.find()
+    user = find_account()
     if user and (closed := installation.closed_to(user)):
         raise Invalid(
             "installation",
@@ -114,7 +118,7 @@ def _has_text(path: Path, text: str) -> bool:
 
 
 def _account(layout: Layout) -> Step:
-    return Step(f"create the user and the group {ACCOUNT}", account.exists, lambda: account.create(layout.sysusers))
+    return Step(f"create the user and the group {ACCOUNT}", has_account, lambda: create_account(layout.sysusers))
 
 
 def _folders(layout: Layout) -> Iterator[Step]:
@@ -132,10 +136,8 @@ def _folders(layout: Layout) -> Iterator[Step]:
 
 
 def _systemd() -> Iterator[Step]:
-    yield Step("make systemd read the units", lambda: False, lambda: account.run("systemctl", "daemon-reload"))
-    yield Step(
-        f"enable {', '.join(ENABLED)}", _are_enabled, lambda: account.run("systemctl", "--quiet", "enable", *ENABLED)
-    )
+    yield Step("make systemd read the units", lambda: False, lambda: run("systemctl", "daemon-reload"))
+    yield Step(f"enable {', '.join(ENABLED)}", _are_enabled, lambda: run("systemctl", "--quiet", "enable", *ENABLED))
 
 
 def _are_enabled() -> bool:
@@ -144,7 +146,7 @@ def _are_enabled() -> bool:
 
 
 def _is_readable_by_group(config: Path) -> bool:
-    user = account.find()
+    user = find_account()
     status = config.stat() if config.exists() else None
     return bool(user and status and status.st_gid == user.pw_gid and status.st_mode & 0o777 == CONFIG_MODE)
 
@@ -155,16 +157,168 @@ def _let_group_read(config: Path) -> None:
 
 
 def _has_state(state: Path) -> bool:
-    user = account.find()
+    user = find_account()
     api = state / "api"
     return bool(user and (state / "agent").is_dir() and api.is_dir() and api.stat().st_uid == user.pw_uid)
 
 
 def _make_state(state: Path) -> None:
-    user = account.find()
+    user = find_account()
     assert user is not None, "the step before has made it"
     lock = folders.lock(state)
     try:
         folders.prepare(state, user)
+    finally:
+        os.close(lock)
+
+
+_COMMENT = "pinner API"
+"""As in sysusers.d/pinner.conf; remove-host removes no user with another one."""
+
+
+def has_account() -> bool:
+    return find_account() is not None and _has_group()
+
+
+def find_account() -> pwd.struct_passwd | None:
+    with suppress(KeyError):
+        return pwd.getpwnam(ACCOUNT)
+    return None
+
+
+def is_own_account() -> bool:
+    """Whether setup-host made the user."""
+    user = find_account()
+    return user is not None and user.pw_gecos.split(",")[0] == _COMMENT
+
+
+def create_account(sysusers: Path) -> None:
+    """``sysusers`` is a sysusers.d file. Raises PinnerError."""
+    if program := shutil.which("systemd-sysusers"):
+        run(program, str(sysusers))
+        return
+    if not _has_group():
+        run("groupadd", "--system", ACCOUNT)
+    if find_account() is None:
+        run("useradd", "--system", "--gid", ACCOUNT, "--no-create-home", "--home-dir", "/",
+            "--shell", "/usr/sbin/nologin", "--comment", _COMMENT, ACCOUNT)  # fmt: skip
+
+
+def remove_account() -> None:
+    """Raises PinnerError."""
+    if find_account() is not None:
+        run("userdel", ACCOUNT)
+    if _has_group():
+        run("groupdel", ACCOUNT)
+
+
+def run(*command: str) -> None:
+    """Raises PinnerError with the program's error message."""
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = (getattr(error, "stderr", "") or str(error)).strip()
+        raise PinnerError(f"{' '.join(command)} failed: {why}") from None
+
+
+def _has_group() -> bool:
+    with suppress(KeyError):
+        return bool(grp.getgrnam(ACCOUNT))
+    return False
+
+
+class StillApplied(PinnerError):
+    """pinner's changes are still made on this host, or a run is in progress."""
+
+    code = "still_applied"
+
+
+def remove_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool, purge: bool, force: bool) -> None:
+    """The state and a changed configuration stay, except with ``purge``. Raises StillApplied, except with ``force``,
+    Invalid and PinnerError."""
+    check_host(layout)
+    if not force and (why := still_applied(layout.state)):
+        raise StillApplied(why)
+    units = [path for path in layout.installed() if path.exists()]
+    for path in units:
+        steps.check_is_pinners(path)
+    if not layout.is_image:
+        steps.execute(_stop(layout), say, dry_run=dry_run)
+    steps.execute(_remove_files(layout, purge=purge), say, dry_run=dry_run)
+    if layout.is_image:
+        return
+    steps.execute(_state_and_account(layout, purge=purge), say, dry_run=dry_run)
+    for kept in (layout.config, layout.state):
+        if kept.exists() and not dry_run:
+            say(f"kept: {kept} (--purge removes it)")
+
+
+def still_applied(state: Path) -> str:
+    """Why pinner must not be removed yet, by the agent's journal. An enforced policy that has placed nothing has no
+    applied run, and is not seen."""
+    if not (state / "agent" / "journal.sqlite").exists():
+        return ""
+    with closing(StoredJournal(state / "agent")) as journal:
+        runs = journal.in_effect()
+    if not runs:
+        return ""
+    named = ", ".join(run.id for run in runs[:3]) + (", ..." if len(runs) > 3 else "")
+    return (
+        f"{len(runs)} runs are still applied or in progress on this host ({named}): take everything off "
+        "the host (pinner rollback --all --delete-policy), or leave their changes in place with --force"
+    )
+
+
+def _stop(layout: Layout) -> Iterator[Step]:
+    present = [name for name in UNITS if layout.unit(name).exists()]
+    yield Step(
+        f"stop and disable {', '.join(present or UNITS)}",
+        lambda: not present,
+        lambda: run("systemctl", "--quiet", "disable", "--now", *present),
+    )
+
+
+def _remove_files(layout: Layout, *, purge: bool) -> Iterator[Step]:
+    for path in layout.installed():
+        yield Step(f"remove {path}", partial(_is_gone, path), path.unlink)
+    folder = layout.config_folder
+    if purge:
+        yield Step(f"remove {folder} with its files", partial(_is_gone, folder), partial(shutil.rmtree, folder))
+    elif steps.content(layout.config) == layout.sample:
+        yield Step(f"remove {layout.config}, which was not changed", lambda: False, layout.config.unlink)
+        yield Step(f"remove {folder}", lambda: any(path != layout.config for path in folder.iterdir()), folder.rmdir)
+
+
+def _state_and_account(layout: Layout, *, purge: bool) -> Iterator[Step]:
+    state, sockets = layout.state, layout.sockets
+    yield Step("make systemd forget the units", lambda: False, lambda: run("systemctl", "daemon-reload"))
+    yield Step(f"remove {sockets}", partial(_is_gone, sockets), partial(shutil.rmtree, sockets))
+    if purge:
+        yield Step(f"remove {state} with its files", partial(_is_gone, state), partial(shutil.rmtree, state))
+    else:
+        # The ids of user and group may be given to others later.
+        config = layout.config
+        yield Step(
+            f"let only root read {config}",
+            lambda: not config.exists() or config.stat().st_gid == 0,
+            lambda: os.chown(config, 0, 0),
+        )
+        yield Step(f"give {state / 'api'} to root", lambda: _is_roots(state), lambda: _give_to_root(state))
+    yield Step(f"remove the user and the group {ACCOUNT}", lambda: not is_own_account(), remove_account)
+
+
+def _is_gone(path: Path) -> bool:
+    return not path.exists()
+
+
+def _is_roots(state: Path) -> bool:
+    api = state / "api"
+    return not api.exists() or api.stat().st_uid == 0
+
+
+def _give_to_root(state: Path) -> None:
+    lock = folders.lock(state)
+    try:
+        folders.prepare(state, pwd.getpwuid(0))
     finally:
         os.close(lock)

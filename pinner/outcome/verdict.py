@@ -1,20 +1,168 @@
-"""The verdict of a probe: the test of each measure over the windows that count, and what all of them say together."""
+"""The verdict of a probe: an exact randomization test of each measure over the windows that count.
 
-from collections.abc import Sequence, Set
-from dataclasses import replace
-from math import ceil, isinf
-from statistics import fmean
+The order of the windows was drawn at random. If the placement changed nothing, each window would have had the same
+value in each order, whatever the noise. So the drawn order is compared with the others.
 
-from pinner.model.outcome.outcome import (
-    MEASURES,
-    PINGS,
-    Judgement,
-    Measure,
-    MeasureOutcome,
-    Outcome,
-    Window,
-)
-from pinner.outcome.randomization import Shift, least_p, shift, shift_beside, two_sided
+Under a shift d of each "planned" value, an order w has at least the difference of the drawn order exactly if d is at
+least r(w) = (A(drawn) - A(w)) / (1 - B(w)), where A(w) is the difference of the mean values and B(w) that of the mean
+memberships in the drawn "planned" windows. The sorted r(w) give p-value, estimate and interval at once (Hodges and
+Lehmann 1963).
+"""
+
+import random
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import combinations, islice
+from math import ceil, comb, inf, isinf, sqrt
+from statistics import fmean, median
+
+from pinner.model.outcome.outcome import MEASURES, PINGS, Arm, Judgement, Measure, MeasureOutcome, Outcome, Window
+
+MOST_ORDERS = 5_000
+"""All orders of up to 7 windows of each placement. Of more, a sample of this size with the drawn order in it keeps the
+test exact (Phipson and Smyth 2010)."""
+
+_ROUNDING = 1e-9
+
+SEED = 20_260
+"""With one seed the same windows give the same verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What the planned placement adds to the values."""
+
+    shifts: tuple[float, ...]
+    """The values r(w) in ascending order."""
+    equal: int = 0
+    """Orders that the control does not tell from the drawn one. They count against each shift."""
+
+    @property
+    def estimate(self) -> float:
+        """The median; 0 where the control tells no order from the drawn one."""
+        return median(self.shifts) if self.shifts else 0.0
+
+    @property
+    def _total(self) -> int:
+        return len(self.shifts) + self.equal + 1
+
+    def p(self, margin: float = 0.0) -> tuple[float, float]:
+        """One-sided: against "the shift is at most ``margin``", and against "at least ``margin``"."""
+        rounding = _ROUNDING * abs(margin)
+        above = 1 + self.equal + sum(shift <= margin + rounding for shift in self.shifts)
+        below = 1 + self.equal + sum(shift >= margin - rounding for shift in self.shifts)
+        return above / self._total, below / self._total
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """Shifts that a two-sided test at ``alpha`` does not refuse. An end that the windows do not bound is
+        infinite."""
+        refused = int(alpha / 2 * self._total + 1e-9) - self.equal
+        if refused < 1:
+            return -inf, inf
+        return self.shifts[refused - 1], self.shifts[-refused]
+
+
+def two_sided(p: tuple[float, float]) -> float:
+    return min(1.0, 2 * min(p))
+
+
+def least_p(windows: int) -> float:
+    """``windows`` is the number of windows of each placement."""
+    return 2 / comb(2 * windows, windows)
+
+
+def shift(values: Sequence[float], planned: Sequence[bool]) -> Shift:
+    """Both placements have at least one window."""
+    drawn = frozenset(index for index, is_planned in enumerate(planned) if is_planned)
+    total, size, count = sum(values), len(drawn), len(values)
+
+    def difference(order: frozenset[int]) -> float:
+        part = sum(values[index] for index in order)
+        return part / size - (total - part) / (count - size)
+
+    observed = difference(drawn)
+    shifts = []
+    for order in _orders(count, drawn):
+        kept = len(order & drawn)
+        membership = kept / size - (size - kept) / (count - size)
+        shifts.append((observed - difference(order)) / (1 - membership))
+    return Shift(tuple(sorted(shifts)))
+
+
+def shift_beside(values: Sequence[float], control: Sequence[float], planned: Sequence[bool]) -> Shift:
+    """Without the part of the shift that follows the control.
+
+    Under a shift d, the values less d in the "planned" windows do not depend on the placements. So their regression on
+    the control does not, and the test of its residuals is exact (Rosenbaum 2002, "Covariance adjustment in randomized
+    experiments and observational studies"). The values themselves must not be regressed: the control differs between
+    the placements by chance, and would take 1 / (windows - 1) of the effect in the mean.
+
+    r(w) = (S(drawn) of the values - S(w) of the values) / (S(drawn) of the drawn order - S(w) of the drawn order),
+    where S(w) is the sum of the residuals in w, divided by the length of the residuals of w itself.
+    """
+    centred = _centred(control)
+    spread = sum(value * value for value in centred)
+    if spread <= _ROUNDING * sum(value * value for value in control):
+        return shift(values, planned)
+    drawn = frozenset(index for index, is_planned in enumerate(planned) if is_planned)
+    residuals = _residuals(values, centred, spread)
+    own = _residuals([float(is_planned) for is_planned in planned], centred, spread)
+    free = len(drawn) * (len(values) - len(drawn)) / len(values)
+
+    def score(order: frozenset[int], of: Sequence[float]) -> float:
+        residual = free - sum(centred[index] for index in order) ** 2 / spread
+        return sum(of[index] for index in order) / sqrt(residual) if residual > _ROUNDING * free else 0.0
+
+    observed, most = score(drawn, residuals), score(drawn, own)
+    smallest = _ROUNDING * max(abs(value) for value in residuals) * len(values)
+    shifts, equal = [], 0
+    for order in _orders(len(values), drawn):
+        difference, slope = observed - score(order, residuals), most - score(order, own)
+        if slope <= _ROUNDING * sqrt(free):
+            equal += 1
+        else:
+            shifts.append(difference / slope if abs(difference) > smallest else 0.0)
+    return Shift(tuple(sorted(shifts)), equal)
+
+
+def _centred(values: Sequence[float]) -> list[float]:
+    mean = fmean(values)
+    return [value - mean for value in values]
+
+
+def _residuals(values: Sequence[float], centred: Sequence[float], spread: float) -> list[float]:
+    """``spread`` is the sum of the squared control."""
+    own = _centred(values)
+    slope = sum(value * regressor for value, regressor in zip(own, centred, strict=True)) / spread
+    return [value - slope * regressor for value, regressor in zip(own, centred, strict=True)]
+
+
+def _orders(count: int, drawn: frozenset[int]) -> Iterator[frozenset[int]]:
+    if comb(count, len(drawn)) <= MOST_ORDERS:
+        yield from (order for order in map(frozenset, combinations(range(count), len(drawn))) if order != drawn)
+        return
+    others = (order for order in _sampled(count, len(drawn)) if order != drawn)
+    yield from islice(others, MOST_ORDERS - 1)
+
+
+@lru_cache(maxsize=1)  # a verdict asks for the same orders for each measure
+def _sampled(count: int, size: int) -> tuple[frozenset[int], ...]:
+    source = random.Random(SEED)  # noqa: S311 - no secret depends on it
+    sampled: dict[frozenset[int], None] = {}
+    while len(sampled) < MOST_ORDERS:
+        sampled[frozenset(source.sample(range(count), size))] = None
+    return tuple(sampled)
+
+
+def schedule(windows: int, seed: int) -> tuple[Arm, ...]:
+    """Drawn among all orders alike, as the exact test needs: an order that a person chooses, or that alternates, could
+    follow a rhythm of the load."""
+    arms: list[Arm] = ["current"] * windows
+    arms += ["planned"] * windows
+    random.Random(seed).shuffle(arms)  # noqa: S311 - no secret depends on it
+    return tuple(arms)
+
 
 ALPHA = 0.05
 """The share of tests without a difference that say better or worse, over all measures together."""

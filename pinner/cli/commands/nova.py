@@ -161,7 +161,7 @@ def _remove(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _do(context: CommandContext, arguments: Namespace, change: Callable[..., None], question: str) -> int:
-    from pinner.hostsetup.hook_paths import HookPaths
+    from pinner.hostsetup.hooks import HookPaths
 
     folder = arguments.hooks.absolute() if arguments.hooks else None
     paths = HookPaths(arguments.root.absolute(), folder)

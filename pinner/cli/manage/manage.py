@@ -153,7 +153,7 @@ def _setup(arguments: Namespace) -> None:
 
 def _remove(arguments: Namespace) -> None:
     from pinner.hostsetup.layout import Layout
-    from pinner.hostsetup.removal import remove_host
+    from pinner.hostsetup.setup import remove_host
 
     layout = Layout(arguments.root.absolute())
     if not arguments.dry_run:

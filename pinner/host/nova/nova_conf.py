@@ -14,8 +14,7 @@ from typing import Any
 
 from pinner.host.kernel.files import Folder, decode
 from pinner.host.nova import nova_process
-from pinner.host.nova.nova_files import collect
-from pinner.host.nova.nova_options import evaluate
+from pinner.host.nova.nova_options import collect, evaluate
 from pinner.host.nova.nova_process import PROC, NotBelieved, ProcessRoot, Started, candidates, home_of, started
 from pinner.model.errors import Invalid
 from pinner.model.guest.nova import NovaConf

@@ -1,23 +1,148 @@
-"""Receive packet steering inside guests, through their agents (networking/scaling.rst; guest_agent.py).
+"""Receive packet steering (networking/scaling.rst) inside guests, through the files that their agents read and write
+(QEMU Guest Agent Protocol Reference, guest-file-open).
 
-Whatever a guest sends is checked before it is used.
+The guest is not trusted: size and time of its answers are limited, and whatever it sends is checked.
 """
 
+import base64
+import binascii
+import json
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from pinner.host.kernel import files
 from pinner.host.settings.row import Access, Agents, HostRow
-from pinner.host.virt.guest_agent import CLOSE, Allowance, GuestAgent
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
 from pinner.model.guest.guest import Guest
 from pinner.model.kinds import GuestCpus
 from pinner.model.settings.cards import GuestQueue, GuestRps
+
+Ask = Callable[[str], str]
+"""A call gives the agent's answer to a command, both as JSON. Raises Gone, Busy, ApplyFailed."""
+
+SECONDS = 5.0
+"""A conversation takes milliseconds. No command but CLOSE begins later."""
+MAX_ANSWER = 1 << 20
+"""Characters."""
+MAX_FILE = 4096
+"""Bytes: a file of sysfs has a page at most."""
+ALLOWED, REFILL, AGAIN = 10.0, 0.05, 2.0
+"""See Allowance."""
+CLOSE = "guest-file-close"
+"""It is always allowed: when the agent ends, it writes the buffer of each open file, maybe after the undo."""
+_MAX_HANDLE = 1 << 63
+_MAX_ERROR = 200
+
+
+class Allowance:
+    """The time for the answers of guests' agents: ALLOWED seconds at once, and REFILL of the time in the long run,
+    because a guest could answer each command at the last moment. Threads may share it.
+
+    A guest that has spent its time waits until it has AGAIN seconds, enough for whole changes: else a repeated rollback
+    could spend each moment on the beginning of a change.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._spent: dict[str, tuple[float, float]] = {}
+        """Seconds spent, and the time of that sum. A sum of 0 is left out."""
+        self._waiting: set[str] = set()
+        self._lock = threading.Lock()
+
+    def spend(self, guest: str, seconds: float) -> None:
+        with self._lock:
+            now = self._clock()
+            self._spent = {name: (spent, now) for name in (*self._spent, guest) if (spent := self._left(name, now)) > 0}
+            self._end_waits(now)
+            self._spent[guest] = self._left(guest, now) + seconds, now
+            if self._left(guest, now) > ALLOWED:
+                self._waiting.add(guest)
+
+    def is_spent(self, guest: str) -> bool:
+        with self._lock:
+            self._end_waits(self._clock())
+            return guest in self._waiting
+
+    def _end_waits(self, now: float) -> None:
+        self._waiting = {name for name in self._waiting if self._left(name, now) > ALLOWED - AGAIN}
+
+    def _left(self, guest: str, now: float) -> float:
+        seconds, at = self._spent.get(guest, (0.0, now))
+        return max(seconds - (now - at) * REFILL, 0.0)
+
+
+class GuestAgent:
+    """One conversation. Every method raises Gone, Busy and ApplyFailed."""
+
+    def __init__(self, what: str, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._ask = ask
+        self._clock = clock
+        self._end = clock() + SECONDS
+
+    def call(self, command: str, **arguments: object) -> Any:
+        if self._clock() >= self._end and command != CLOSE:
+            raise Busy(self._what, f"the guest's agent needs more than {SECONDS:g} s", overdue=False)
+        request = {"execute": command} | ({"arguments": arguments} if arguments else {})
+        try:
+            answer = self._ask(json.dumps(request))
+        except ApplyFailed as error:
+            # The guest chooses most of this text.
+            raise ApplyFailed(self._what, _printable(error.details["why"])) from None
+        if len(answer) > MAX_ANSWER:
+            raise self._wrong(command, f"{len(answer)} characters, and at most {MAX_ANSWER} are read")
+        try:
+            reply = json.loads(answer)
+        except (ValueError, RecursionError):
+            raise self._wrong(command, f"{_printable(answer)}, which is no JSON that can be read") from None
+        if not isinstance(reply, dict) or "return" not in reply:
+            raise self._wrong(command, f"{_printable(answer)}, which returns nothing")
+        return reply["return"]
+
+    def read(self, path: str) -> str:
+        with self._file(path, "r") as handle:
+            content = self.call("guest-file-read", handle=handle, count=MAX_FILE)
+        encoded = content.get("buf-b64") if isinstance(content, dict) else None
+        if not isinstance(encoded, str) or len(encoded) > 2 * MAX_FILE:
+            raise self._wrong("guest-file-read", f"no content of at most {MAX_FILE} bytes for {path}")
+        try:
+            return base64.b64decode(encoded, validate=True).decode("ascii").strip()
+        except (binascii.Error, ValueError):
+            raise self._wrong("guest-file-read", f"no text for {path}") from None
+
+    def write(self, path: str, content: str) -> None:
+        """The agent keeps the content until the flush, which has the kernel's error."""
+        with self._file(path, "r+") as handle:
+            encoded = base64.b64encode(content.encode("ascii")).decode("ascii")
+            self.call("guest-file-write", handle=handle, **{"buf-b64": encoded})
+            self.call("guest-file-flush", handle=handle)
+
+    @contextmanager
+    def _file(self, path: str, mode: str) -> Iterator[int]:
+        handle = self.call("guest-file-open", path=path, mode=mode)
+        if not isinstance(handle, int) or isinstance(handle, bool) or not 0 <= handle < _MAX_HANDLE:
+            raise self._wrong("guest-file-open", f"{_printable(repr(handle))} in place of a handle")
+        try:
+            yield handle
+        finally:
+            with suppress(PinnerError):  # the error of the work counts, or the file was read
+                self.call(CLOSE, handle=handle)
+
+    def _wrong(self, command: str, answer: str) -> ApplyFailed:
+        return ApplyFailed(self._what, f"the guest's agent answers {command} with {answer}")
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text[:_MAX_ERROR])
+
 
 MAX_CARDS = 16
 MAX_QUEUES = 256

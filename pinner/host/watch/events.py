@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pinner.host.kernel import cgroups, files, procfs
-from pinner.host.kernel.inotify import FileWritten
 from pinner.host.kernel.kernel import Mount, cpuset_mount
 from pinner.host.kernel.netlink import CpuChanged, EventsLost, ProgramStarted, ThreadCreated
 from pinner.host.processes import qemu
 from pinner.host.virt.libvirt import Libvirt
 from pinner.host.virt.libvirt_events import Connected, Disconnected, DomainEvent, LibvirtSignal, OwnPins, Pinned
-from pinner.host.watch.sources import HostSignal, Sources
+from pinner.host.watch.sources import FileWritten, HostSignal, Sources
 from pinner.model.cpuset import CpuSet
 from pinner.model.doubling import doubled
 from pinner.model.event import HostEventKind

@@ -8,7 +8,7 @@ from pinner.model.errors import Blocked, Invalid, ProbeBusy
 from pinner.model.outcome.outcome import MAX_SECONDS, MAX_WINDOWS, MIN_SECONDS, MIN_WINDOWS, PROBE_ID, Probe
 from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import AuditAction, Caller, audit_event
-from pinner.outcome.randomization import schedule
+from pinner.outcome.verdict import schedule
 from pinner.repeated import Repeated
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.outcome.probe_execution import ProbeExecution, Stop, Timing, changed_guests, put_back, store_end

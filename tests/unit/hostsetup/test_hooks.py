@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from pinner.cli import main
-from pinner.hostsetup import hook_paths, hooks
-from pinner.hostsetup.hook_paths import HookPaths
-from pinner.hostsetup.hooks import install_hooks, remove_hooks
+from pinner.hostsetup import hooks
+from pinner.hostsetup.hooks import HookPaths, install_hooks, remove_hooks
 from pinner.hostsetup.layout import packaged
 from pinner.model.errors import Invalid
 
@@ -126,8 +125,8 @@ def test_the_settings_name_a_python_that_exists(paths, tmp_path, monkeypatch, na
     (system / "bin").mkdir(parents=True)
     for name in names:
         (system / "bin" / name).touch()
-    monkeypatch.setattr(hook_paths.sys, "prefix", str(system))
-    monkeypatch.setattr(hook_paths.sys, "executable", str(system / "bin/python3"))
+    monkeypatch.setattr(hooks.sys, "prefix", str(system))
+    monkeypatch.setattr(hooks.sys, "executable", str(system / "bin/python3"))
     install(HookPaths(paths.root))
     assert f"python = {system}/bin/{expected}\n" in paths.settings.read_text()
 

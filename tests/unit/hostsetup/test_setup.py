@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from support.values import make_entries, make_run
 
-from pinner.hostsetup import account, setup
+from pinner.hostsetup import setup
 from pinner.hostsetup.layout import MARK, UNITS, Layout, packaged
-from pinner.hostsetup.removal import StillApplied, remove_host, still_applied
-from pinner.hostsetup.setup import setup_host
+from pinner.hostsetup.setup import StillApplied, remove_host, setup_host, still_applied
 from pinner.model.errors import Invalid, PinnerError
 from pinner.store.journal.journal import StoredJournal
 
@@ -209,7 +208,7 @@ def test_a_configuration_that_the_units_cannot_have_is_named(tmp_path: Path) -> 
 def test_user_and_group_are_made_and_removed_with_and_without_sysusers(monkeypatch, tmp_path: Path) -> None:
     """The account gets another name here, because a user pinner may exist."""
     name = f"pinner-tmp-{os.getpid()}-a"
-    monkeypatch.setattr(account, "ACCOUNT", name)
+    monkeypatch.setattr(setup, "ACCOUNT", name)
     declared = tmp_path / "pinner.conf"
     declared.write_text(packaged("sysusers.d/pinner.conf").replace("u pinner", f"u {name}"))
     find = shutil.which
@@ -217,24 +216,24 @@ def test_user_and_group_are_made_and_removed_with_and_without_sysusers(monkeypat
         monkeypatch.setattr(
             shutil, "which", lambda program, lacking=lacking: None if program == lacking else find(program)
         )
-        assert not account.exists()
+        assert not setup.has_account()
         try:
-            account.create(declared)
-            assert account.exists()
-            assert account.is_own()
-            entry = account.find()
+            setup.create_account(declared)
+            assert setup.has_account()
+            assert setup.is_own_account()
+            entry = setup.find_account()
             assert entry is not None
             assert 0 < entry.pw_uid < 1000
             assert entry.pw_shell == "/usr/sbin/nologin"
         finally:
-            account.remove()
-        assert not account.exists()
-        assert not account.is_own()
+            setup.remove_account()
+        assert not setup.has_account()
+        assert not setup.is_own_account()
 
 
 def test_a_program_that_fails_is_shown_with_its_message() -> None:
     with pytest.raises(PinnerError, match=r"userdel .* failed: userdel: "):
-        account.run("userdel", "pinner-no-such-user")
+        setup.run("userdel", "pinner-no-such-user")
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="not installed: systemd")

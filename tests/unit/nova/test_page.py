@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from support.hosts import cpus, plain, snapshot
 
-from pinner.host.nova import nova_conf, nova_files, nova_process
+from pinner.host.nova import nova_conf, nova_options, nova_process
 from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH
 from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest.nova import cpus as nova_cpus
@@ -49,7 +49,7 @@ FIGURES = [
     ("numbers of 8192 and more, and lists of more than 40,960 characters", (MAX_CPUS, MAX_LENGTH), (8192, 40960)),
     (
         "at most 200 files, each a regular file of at most 1 MiB, 4 MiB in all",
-        (nova_files.MAX_FILES, nova_process.MAX_FILE, nova_files.MAX_BYTES),
+        (nova_options.MAX_FILES, nova_process.MAX_FILE, nova_options.MAX_BYTES),
         (200, 1 << 20, 4 << 20),
     ),
     ("events with more than 48 KiB of names and extra specs", notification.MAX_SIZE, 48 << 10),

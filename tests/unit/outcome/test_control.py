@@ -9,8 +9,7 @@ from support.examples import examples
 from support.made_up.series import KINDS, most_wrong, upper_bound
 
 from pinner.model.outcome.outcome import MEASURES, Measure, Window
-from pinner.outcome.randomization import schedule, shift, shift_beside, two_sided
-from pinner.outcome.verdict import judge
+from pinner.outcome.verdict import judge, schedule, shift, shift_beside, two_sided
 
 DELAY = Measure("run_delay", "ms/s", 0.5)
 EFFECT = -40.0

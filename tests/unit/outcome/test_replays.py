@@ -8,8 +8,7 @@ from support.examples import examples
 from support.made_up.series import KINDS, busy_host, most_wrong, upper_bound
 
 from pinner.model.outcome.outcome import MEASURES, WASH_OUT_SECONDS, Measure, Window
-from pinner.outcome.randomization import schedule
-from pinner.outcome.verdict import judge
+from pinner.outcome.verdict import judge, schedule
 
 SECONDS = 20
 """The default length of a window."""

@@ -8,8 +8,7 @@ from support.examples import examples
 from support.made_up.series import KINDS, Series, most_wrong, upper_bound
 
 from pinner.model.outcome.outcome import Measure, Outcome, Window
-from pinner.outcome.randomization import least_p, schedule, shift, two_sided
-from pinner.outcome.verdict import holm, judge, windows_needed
+from pinner.outcome.verdict import holm, judge, least_p, schedule, shift, two_sided, windows_needed
 
 DELAY = Measure("run_delay", "ms/s", 0.5)
 DROPS = Measure("drops", "packets/s", 1.0)

@@ -11,9 +11,7 @@ from support.hosts import cpus
 
 from pinner.host.inventory import LIVE
 from pinner.host.settings import guest_rps, table
-from pinner.host.settings.guest_rps import FIRST_PAUSE, LONGEST_PAUSE, GuestRpsReader, LimitedAgents
-from pinner.host.virt import guest_agent
-from pinner.host.virt.guest_agent import GuestAgent
+from pinner.host.settings.guest_rps import FIRST_PAUSE, LONGEST_PAUSE, GuestAgent, GuestRpsReader, LimitedAgents
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
 from pinner.model.guest.guest import Tap
@@ -209,7 +207,7 @@ def test_a_guest_that_answers_each_snapshot_slowly_takes_a_part_of_the_time_only
         assert not found.unread or "slowly" in found.unread
         clock.now += 1
     assert times[0] > 3
-    assert sum(times) < guest_agent.ALLOWED + times[0] + guest_agent.REFILL * (clock.now - 1000)
+    assert sum(times) < guest_rps.ALLOWED + times[0] + guest_rps.REFILL * (clock.now - 1000)
     made.before = lambda: None
     clock.now += LONGEST_PAUSE
     assert reader.read([guest()])[0].unread == ""
@@ -248,7 +246,7 @@ def test_a_conversation_that_drips_ends():
     with pytest.raises(Busy, match="needs more than 5 s"):
         while True:
             agent.call("guest-ping")
-    assert clock.now == 1000 + guest_agent.SECONDS
+    assert clock.now == 1000 + guest_rps.SECONDS
 
 
 def test_the_changes_of_a_slow_guest_end_soon_and_other_guests_are_asked():
@@ -259,7 +257,7 @@ def test_the_changes_of_a_slow_guest_end_soon_and_other_guests_are_asked():
     for number in range(100):
         with suppress(Busy):
             guest_rps.set_vcpus(agents, target(number=number), GuestCpus(cpus("0-3")))
-    assert clock.now - 1000 < guest_agent.ALLOWED + 2
+    assert clock.now - 1000 < guest_rps.ALLOWED + 2
     with pytest.raises(Busy, match="its agent answers too slowly, and is not asked now"):
         guest_rps.vcpus_of(agents, target())
     made.before = lambda: None
@@ -299,7 +297,7 @@ def test_a_file_is_closed_although_the_time_is_over(slow_command, limited):
     """The agent keeps what was written, and would write it when the agent ends, maybe after the undo."""
     clock, made = Clock(), MadeUpGuest()
     agents = LimitedAgents(made, clock) if limited else made
-    seconds = guest_agent.ALLOWED + 1 if limited else guest_agent.SECONDS + 1
+    seconds = guest_rps.ALLOWED + 1 if limited else guest_rps.SECONDS + 1
 
     def slow():
         if made.asked.count(slow_command) == (2 if slow_command == "guest-file-open" else 0):

@@ -16,7 +16,7 @@ from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import ApplyOptions
-from pinner.outcome.randomization import schedule
+from pinner.outcome.verdict import schedule
 from pinner.service.local import ServiceParts
 from pinner.service.outcome import probes
 from pinner.service.outcome.probe_execution import put_back

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from support.system.kernel import THREADS, cpuset, process
 
-from pinner.host.kernel.inotify import FileWritten, Inotify
 from pinner.host.kernel.kernel import cpuset_mount
+from pinner.host.watch.sources import FileWritten, Inotify
 
 
 @pytest.fixture
