@@ -53,9 +53,9 @@ def _role(target: Any) -> str:
 
 
 def as_before(before: Masks, after: Masks, output: Output) -> None:
-    """Print how many threads have their previous mask; end the demo where one has another."""
+    """Print how many threads have their prior mask; end the demo where one has another."""
     same = sum(after[tid] == mask for tid, mask in before.items() if tid in after)
     gone = len(before.keys() - after.keys())
-    output.line(f"   kernel: {same} of {len(before)} threads have their previous mask ({gone} threads have ended)")
+    output.line(f"   kernel: {same} of {len(before)} threads have their prior mask ({gone} threads have ended)")
     if same + gone != len(before):
         raise SystemExit("the rollback was not exact")

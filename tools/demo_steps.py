@@ -152,7 +152,7 @@ class Demo:
         output.line(textwrap.fill(verdict(before, after), 110, initial_indent="   ", subsequent_indent="   "))
         output.line("   One window of time before and one after cannot tell the plan's part from other changes.")
 
-        output.heading("Undo: every thread gets its previous mask again")
+        output.heading("Undo: every thread gets its prior mask again")
         # Status 1 if a thread has ended since; the masks of the other threads are checked.
         self.cli("rollback", run, "--yes", statuses=(0, 1))
         masks.as_before(before_masks, masks.read(owners), output)

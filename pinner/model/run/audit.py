@@ -23,7 +23,7 @@ class AuditAction(StrEnum):
     plan.create     was computed and stored
     run.apply       an apply was started or refused
     run.rollback    a rollback was started or refused
-    run.release     a run that gives a guest its previous CPUs was started or refused
+    run.release     a run that gives a guest its prior masks was started or refused
     run.change      one change was made, undone, or failed
     run.recover     recovery ended a run whose process had died
     run.end         ended

@@ -40,7 +40,7 @@ def test_the_demo_runs_to_its_end():
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert "threads have their previous mask" in done.stdout
+    assert "threads have their prior mask" in done.stdout
     assert "the demo took" in done.stdout
     if rights.lacking(*NEEDED_FOR_PACKETS):
         assert "no dropped packets and no pings" in done.stdout
@@ -58,7 +58,7 @@ def test_a_machine_is_too_busy_or_the_demo_fits_on_a_screen():
     if "too busy" in done.stdout:
         assert re.search(r"other programs use [\d.]+ of its \d+ CPUs", done.stdout)
     else:
-        assert "threads have their previous mask" in done.stdout
+        assert "threads have their prior mask" in done.stdout
         assert "Observed, not tested" in done.stdout
 
 
