@@ -18,31 +18,31 @@ from pinner.cli.frame.guard import guarded
 from pinner.cli.frame.parser import ASKING, CHANGES, Parser, exit_status, shared_options, wants_json
 
 COMMANDS = {
-    "inventory": "host.inventory.register",
-    "topology": "host.topology.register",
-    "check": "host.check.register",
-    "top": "host.measures.register",
-    "chart": "host.measures.register",
-    "blame": "host.measures.register",
-    "plan": "plans.register",
-    "compare": "plans.register",
-    "what-if": "what_if.register",
-    "capacity": "what_if.register",
-    "apply": "runs.register",
-    "rollback": "runs.register",
-    "run": "runs.register",
-    "outcome": "outcome.register",
-    "probe": "outcome.register",
-    "policy": "policies.register",
-    "drift": "policies.register",
-    "audit": "audit.register",
-    "host": "host.hosts.register",
-    "process": "host.processes.register",
-    "guest": "host.guests.register",
-    "nova": "nova.register",
-    "strategy": "plans.register_strategy",
-    "capture": "host.inventory.register_capture",
-    "serve": "serve.register",
+    "inventory": "host.inventory:register",
+    "topology": "host.topology:register",
+    "check": "host.check:register",
+    "top": "host.measures:register",
+    "chart": "host.measures:register",
+    "blame": "host.measures:register",
+    "plan": "plans:register",
+    "compare": "plans:register",
+    "what-if": "what_if:register",
+    "capacity": "what_if:register",
+    "apply": "runs:register",
+    "rollback": "runs:register",
+    "run": "runs:register",
+    "outcome": "outcome:register",
+    "probe": "outcome:register",
+    "policy": "policies:register",
+    "drift": "policies:register",
+    "audit": "audit:register",
+    "host": "host.hosts:register",
+    "process": "host.processes:register",
+    "guest": "host.guests:register",
+    "nova": "nova:register",
+    "strategy": "plans:register_strategy",
+    "capture": "host.inventory:register_capture",
+    "serve": "serve:register",
 }
 """The function of commands/ that adds each command and noun to the parser. Only the called module is imported: together
 they take longer than a plan."""
@@ -82,7 +82,7 @@ def make_parser(argv: Sequence[str] = ()) -> Parser:
     commands = parser.with_commands()
     names = [COMMANDS[argv[0]]] if argv and argv[0] in COMMANDS else dict.fromkeys(COMMANDS.values())
     for name in names:
-        module, _, register = name.rpartition(".")
+        module, _, register = name.partition(":")
         getattr(import_module(f"pinner.cli.commands.{module}"), register)(commands)
     if len(names) > 1:
         parser.add_argument("--version", action="version", version=f"pinner {pinner.__version__}")
