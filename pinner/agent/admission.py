@@ -8,9 +8,8 @@ from pinner.model.kinds import ALONE, INSIDE, OF_GUESTS, SETTINGS, TargetKind
 from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
-from pinner.planning.admission import Past, require_permitted
-from pinner.planning.available.reservations import require_free
-from pinner.planning.plan_identity import identified
+from pinner.planning.admission import Past, identified, require_permitted
+from pinner.planning.changes import require_free
 from pinner.planning.policy.release import past_of
 
 

@@ -11,7 +11,6 @@ from pinner.apply.ports import Host, Journal, Progress
 from pinner.model.change import Group, Target, group_of
 from pinner.model.errors import Busy, PinnerError
 from pinner.model.kinds import DEFINED
-from pinner.model.run.change_text import entry_result
 from pinner.model.run.journal import Damaged, Entry, EntryState, Run, RunState, is_final
 from pinner.model.text import listed
 
@@ -69,7 +68,7 @@ class Notes:
         noted = replace(entry, state=state, error=error, at=self._now())
         with self._guard:
             last = self._reported.get(entry.seq)
-            if again := last is not None and entry_result(last) == entry_result(noted):
+            if again := last is not None and last.result == noted.result:
                 noted = replace(noted, at=last.at)
             self.latest[entry.seq] = self._reported[entry.seq] = noted
             self.journal.note(noted, again=again)

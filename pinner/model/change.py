@@ -115,6 +115,15 @@ class NamedPins:
     """Of its saved image (virsh managedsave); None: it has none."""
 
 
+_PIN_ORDER: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
+
+
+def overlaid(before: Iterable[PartPin], pins: Iterable[PartPin]) -> tuple[PartPin, ...]:
+    """``pins`` replace those of the same parts; ordered by part."""
+    parts = {pin.key: pin for pin in (*before, *pins)}
+    return tuple(sorted(parts.values(), key=lambda pin: (_PIN_ORDER.index(pin.kind), pin.part or 0)))
+
+
 def masks_of(threads: Iterable[ThreadMask]) -> dict[ThreadKey, CpuSet]:
     return {thread.key: thread.cpus for thread in threads}
 

@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.guest.guest import Guest, InactiveGuest, nova_cpus
 from pinner.model.guest.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
+from pinner.model.kinds import KINDS, Number, State, TargetKind
 from pinner.model.machine.interrupts import Balancer, DeviceIrqs
 from pinner.model.machine.process import Process, Thread
 from pinner.model.machine.topology import FrequencyDomain, Topology
@@ -161,3 +164,29 @@ def vcpu_cpus(snapshot: Snapshot) -> CpuSet:
 
 def emulator_cpus(snapshot: Snapshot) -> CpuSet:
     return restricted((thread for guest in snapshot.guests for thread in guest.emulator.threads), snapshot)
+
+
+WORK = Target("workqueue", "", None, "unbound kernel work")
+
+
+def settings(snapshot: Snapshot) -> dict[Target, State]:
+    states: dict[Target, State] = {
+        cgroup_target(cgroup.path): cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups
+    }
+    if unbound := snapshot.topology.kernel.unbound:
+        states[WORK] = unbound
+    for kind in KINDS.values():
+        if kind.remedy:
+            states |= _states(kind.label, getattr(snapshot, kind.module))
+    return states
+
+
+def _states(kind: TargetKind, field: Any) -> dict[Target, State]:
+    if isinstance(field, Mapping):
+        return {Target(kind, name, None, name): Number(value) for name, value in field.items()}
+    values = field if isinstance(field, tuple) else () if field is None else (field,)
+    return {target: state for value in values for target, state in value.states.items()}
+
+
+def cgroup_target(path: str) -> Target:
+    return Target("partition", path, None, path.rpartition("/")[2])

@@ -1,10 +1,11 @@
-"""Small texts for people."""
+"""Small texts for people, also of a change."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from typing import assert_never
 
-from pinner.model.change import PartPin
+from pinner.model.change import AffinityChange, Change, MemoryChange, MetadataChange, PartPin, StateChange, overlaid
 from pinner.model.cpuset import CpuSet
 
 
@@ -62,3 +63,22 @@ def pins_text(pins: Iterable[PartPin]) -> str:
         parts.setdefault((pin.kind, pin.cpus), []).extend([] if pin.part is None else [pin.part])
     named = (f"{kind}{f' {ranges(numbers)}' if numbers else ''}: {cpus}" for (kind, cpus), numbers in parts.items())
     return "; ".join(named) or "-"
+
+
+NO_CPU = "none"
+"""RPS that is off."""
+
+
+def before_and_after(change: Change, *, always_counted: bool = False) -> tuple[str, str]:
+    """See affinities for ``always_counted``."""
+    match change:
+        case AffinityChange():
+            masks = (mask.cpus for mask in change.before)
+            return affinities(masks, always_counted=always_counted), str(change.after)
+        case StateChange():
+            return str(change.before) or NO_CPU, str(change.after) or NO_CPU
+        case MemoryChange():
+            return memory_by_node(change.before), f"node {change.node}"
+        case MetadataChange():
+            return pins_text(change.live), pins_text(overlaid(change.live, change.pins))
+    assert_never(change)

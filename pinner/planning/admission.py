@@ -1,26 +1,27 @@
 """Which changes of a plan an agent makes. It trusts no caller: by the planner's rules it admits what the planner makes
 from the agent's own snapshot. Load does not count: the agent measures none."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, TargetKey, ThreadKey
+from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, TargetKey, ThreadKey, boots_differ
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Refused, StalePlan
 from pinner.model.guest.nova import require_clear
-from pinner.model.kinds import cpus_of
+from pinner.model.kinds import ALONE, KINDS, WITH_STATE, WITH_THREADS, cpus_of
 from pinner.model.machine.process import Process, Thread
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
-from pinner.model.snapshot import Snapshot
+from pinner.model.settings.sysctls import SYSCTLS
+from pinner.model.snapshot import Snapshot, settings
 from pinner.planning.available.numa import VcpuGroup, bounds_of
 from pinner.planning.changes import guests_memory
-from pinner.planning.plan_identity import inventory_of, refused
 from pinner.planning.policy import release
 from pinner.planning.policy.release import Placed
-from pinner.planning.request.context import Context
-from pinner.planning.request.processes import allocatable_cpus, instance, moving
-from pinner.planning.settings import fixes, table
+from pinner.planning.request.context import Context, roles_now
+from pinner.planning.request.processes import allocatable_cpus, instance, moving, process_target
+from pinner.planning.settings import table
 from pinner.planning.strategies import rules
 from pinner.planning.strategies.strategy import Answer
 
@@ -59,7 +60,7 @@ def require_permitted(plan: Plan, snapshot: Snapshot, past: Past, *, migrate_mem
 
 def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snapshot, past: Past) -> None:
     context = _context(plan, snapshot, past)
-    plan = fixes.with_roles_now(plan, context)
+    plan = _with_roles_now(plan, context)
     movable = {target.key: threads for target, threads in context.threads.items()}
     wanted = tuple(_wanted(change) for change in changes)
     require_clear(wanted, context.allocatable.nova, emulators=plan.request.nova_emulators)
@@ -85,6 +86,11 @@ def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snaps
             raise refused(change, broken)
     if changes and (broken := next(rules.broken(Answer(plan.roles, wanted), context), "")):
         raise Refused(f"plan {plan.id}", "its changes together", broken)
+
+
+def _with_roles_now(plan: Plan, context: Context) -> Plan:
+    """A plan that cures findings gets the roles that its changes may rely on, whatever it says."""
+    return replace(plan, roles=roles_now(context)) if plan.request.fix else plan
 
 
 def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapshot, past: Past) -> None:
@@ -202,3 +208,81 @@ def _wanted(change: PlannedChange) -> Wanted:
         case StateChange():
             return Wanted(change.target, cpus_of(change.after), change.reason, change.after)
     assert_never(change)
+
+
+def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:
+    """The plan without the wanted guests and the targets of ALONE that have ended, under the inventory's names.
+
+    Raises Refused for a target that the inventory does not name, or that is named twice; StalePlan where a guest or a
+    part of it has ended.
+    """
+    if boots_differ(plan.basis.boot, snapshot.boot):
+        raise StalePlan(plan.id, ("the host was restarted after the plan was made",))
+    inventory = inventory_of(snapshot)
+    twice = next((each for each, times in Counter(c.target.key for c in plan.changes).items() if times > 1), None)
+    ended: set[Target] = set()
+    gone: list[str] = []
+    changes: list[PlannedChange] = []
+    for change in plan.changes:
+        target = change.target
+        if target.key == twice:
+            raise refused(change, "the plan changes this target more than once")
+        _require_kind(change)
+        changes.append(replace(change, target=inventory.get(target.key, target)))
+        if target.key in inventory:
+            continue
+        if target.kind == "sysctl" and target.owner not in SYSCTLS:
+            raise refused(change, f"a plan changes only these sysctls: {', '.join(SYSCTLS)}")
+        if target.kind in ALONE and (target.kind != "process" or _is_process_id(target)):
+            ended.add(target)
+        elif target.kind in WITH_STATE:
+            raise refused(change, "the agent's inventory has no guest with such a cgroup, or no work queues")
+        elif target.kind == "process":
+            raise refused(change, "a process is named by its id and its start time")
+        else:
+            gone.append(f"{target} is gone")
+    if gone:
+        raise StalePlan(plan.id, tuple(gone))
+    guests = {guest.uuid for guest in snapshot.guests}
+    wanted = tuple(want for want in plan.wanted if want.target.owner in guests)
+    return replace(plan, wanted=wanted, changes=tuple(changes)), frozenset(ended)
+
+
+def inventory_of(snapshot: Snapshot) -> dict[TargetKey, Target]:
+    def found() -> Iterator[Target]:
+        for guest in snapshot.guests:
+            yield from guest.threads_by_target
+        yield from map(process_target, snapshot.processes)
+        yield from settings(snapshot)
+
+    return {target.key: target for target in found()}
+
+
+def _require_kind(change: PlannedChange) -> None:
+    kind = change.target.kind
+    match change:
+        case AffinityChange():
+            fits = kind in WITH_THREADS
+        case StateChange():
+            fits = kind in WITH_STATE and all(
+                isinstance(s, KINDS[kind].state or ()) for s in (change.before, change.after)
+            )
+        case _:
+            assert_never(change)
+    if not fits:
+        raise refused(change, f"a {kind} has no {change.kind} of this form")
+
+
+def _is_process_id(target: Target) -> bool:
+    return target.part is not None and target.owner.isascii() and target.owner.isdecimal() and len(target.owner) <= 10
+
+
+def refused(change: PlannedChange, why: str) -> Refused:
+    match change:
+        case AffinityChange():
+            wanted = f"CPUs {change.after}"
+        case StateChange():
+            wanted = f"the state '{change.after}'"
+        case _:
+            assert_never(change)
+    return Refused(str(change.target), wanted, why)

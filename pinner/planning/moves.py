@@ -1,4 +1,5 @@
-"""Guests that move because of new guests, or for a re-pack.
+"""Guests that move because of new guests, or for a re-pack; and the rule with hysteresis by which a policy proposes a
+re-pack (docs/strategies.md).
 
 Where each vCPU has its own CPU, the gain of moves is first estimated by a packing of these guests alone, because a
 whole answer takes many times longer; the best moves are tried. Otherwise the guests that spread most are tried. Without
@@ -8,15 +9,17 @@ a new guest none moves, so a second plan changes nothing.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from itertools import combinations
+from math import fsum
 from typing import TYPE_CHECKING
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest.guest import Guest
-from pinner.model.plan.objective import COST, TERMS, Objective
-from pinner.model.plan.plan import CpusByGuest, Move, vcpus_by_guest
-from pinner.planning.changes import valid_order
+from pinner.model.plan.objective import COST, TERMS, Objective, value_of
+from pinner.model.plan.plan import CpusByGuest, Move, Plan, vcpus_by_guest
+from pinner.planning.changes import exchanging, valid_order
 from pinner.planning.objective import SPREAD, MeasuredAnswer, ObjectiveMeasure, between, weights
 from pinner.planning.objective_terms import GuestSpread, guests_terms, shared_cores
 from pinner.planning.request.context import Context
@@ -259,3 +262,57 @@ class MoveEstimates:
             if kind.name in self.weights:
                 tiers[kind.tier] += self.weights[kind.name] * terms[kind.name]
         return tuple(tiers.values())
+
+
+_PRESSURE = ("extra_nodes", "shared_cores", "extra_l3")
+_MIB_OF_GIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RepackRule:
+    mark: float = 8.0
+    after: timedelta = timedelta(minutes=15)
+    """How long the pressure stays at the mark or above."""
+    gain: float = 0.25
+    """As a share of the decisive tier."""
+    pause: timedelta = timedelta(days=1)
+
+
+DEFAULT_RULE = RepackRule()
+
+
+@dataclass(frozen=True, slots=True)
+class RepackWatch:
+    above_since: datetime | None = None
+    paused_until: datetime | None = None
+
+    def observed(self, rule: RepackRule, pressure: float, now: datetime) -> "RepackWatch":
+        return replace(self, above_since=(self.above_since or now) if pressure >= rule.mark else None)
+
+    def is_due(self, rule: RepackRule, now: datetime) -> bool:
+        waited = self.above_since is not None and now - self.above_since >= rule.after
+        return waited and (self.paused_until is None or now >= self.paused_until)
+
+    def paused(self, rule: RepackRule, now: datetime) -> "RepackWatch":
+        return replace(self, paused_until=now + rule.pause)
+
+
+def pressure(objective: Objective) -> float:
+    """By the terms' weights; remote_memory in GiB x distance."""
+    terms = [term for term in objective.terms if term.asked]
+    memory = fsum(term.weight * term.after for term in terms if term.name == "remote_memory")
+    return fsum(term.weight * term.after for term in terms if term.name in _PRESSURE) + memory / _MIB_OF_GIB
+
+
+def refusal(rule: RepackRule, plan: Plan) -> str:
+    if plan.blocked:
+        return plan.blocked
+    if guests := exchanging(plan.changes):
+        names = ", ".join(sorted(target.name for target in guests))
+        return f"guests {names} exchange CPUs: there is no order in which each leaves its CPUs before another gets them"
+    before, after = value_of(plan.objective.decisive())
+    if before <= after:
+        return "no move of a guest gains"
+    if before - after < rule.gain * before:
+        return f"it gains {before - after:g} of {before:g}, less than {rule.gain:.0%}"
+    return ""

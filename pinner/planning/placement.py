@@ -1,14 +1,16 @@
-"""The placement recorded after an apply, and the drift from it, with its cause where a snapshot shows it."""
+"""The placement recorded after an apply, the ids of plans from it, and the drift from it, with its cause where a
+snapshot shows it."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
 from typing import assert_never
 
+from pinner import codec
 from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, TargetKey, boots_differ, group_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.kinds import INSIDE, KINDS, PINNED, cpus_of
-from pinner.model.plan.plan import PlacedTarget, Placement, Plan, Roles
+from pinner.model.plan.plan import PlacedTarget, Placement, Plan, Roles, plan_id
 from pinner.model.plan.request import Request
 from pinner.model.policy import Cause, Drift
 from pinner.model.snapshot import Snapshot
@@ -231,3 +233,14 @@ class _Reader:
 
     def _resized(self, before: CpuSet, after: CpuSet) -> bool:
         return bool(before - self._online) or before < after
+
+
+def id_of(snapshot_id: str, request: Request) -> str:
+    return plan_id(snapshot_id.encode(), codec.dump(request))
+
+
+def id_from_placement(
+    snapshot_id: str, request: Request, placement: Placement | None, excluded_keys: Iterable[str]
+) -> str:
+    recorded = codec.dump(placement) if placement else b""
+    return plan_id(snapshot_id.encode(), codec.dump(request), recorded, *map(str.encode, excluded_keys))

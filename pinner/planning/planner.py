@@ -1,9 +1,9 @@
 """Makes a plan from a snapshot and a request: ``build`` has the whole flow, ``Stages`` its stages. Each returns its
 result, or raises why there is no plan."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from pinner.model.change import PlannedChange
@@ -15,20 +15,12 @@ from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import warnings
 from pinner.planning.available.exclusions import require_known_guests
-from pinner.planning.available.reservations import contested
-from pinner.planning.changes import changes, guests_memory
+from pinner.planning.changes import changes, contested, guests_memory
 from pinner.planning.moves import Improver
-from pinner.planning.objective import (
-    MeasuredAnswer,
-    ObjectiveMeasure,
-    asked_terms,
-    between,
-    of_plan,
-)
-from pinner.planning.plan_identity import id_from_placement, id_of
-from pinner.planning.request.context import Context
+from pinner.planning.objective import MeasuredAnswer, ObjectiveMeasure, asked_terms, between, of_plan
+from pinner.planning.placement import id_from_placement, id_of
+from pinner.planning.request.context import Context, roles_now
 from pinner.planning.request.processes import require_threshold
-from pinner.planning.settings.fixes import curing, with_requested
 from pinner.planning.strategies import per_flavor, rules
 from pinner.planning.strategies.strategy import Answer, Strategy, installed, require_known
 
@@ -85,7 +77,7 @@ def build(
     one."""
     snapshot, request = context.snapshot, context.request
     if request.fix:
-        return curing(context, snapshot_id, name, nova_unknown(snapshot))
+        return _curing(context, snapshot_id, name, nova_unknown(snapshot))
     stages = Stages.of(context, strategies)
     choice = stages.choose(stages.place())
     measured, moves = stages.improve(choice.chosen, repacks=repacks)
@@ -110,7 +102,7 @@ def build(
         moves=moves,
         optimality=answer.optimality,
     )
-    return with_requested(replace(plan, contested=contested(plan, snapshot)), context)
+    return _with_requested(replace(plan, contested=contested(plan, snapshot)), context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,3 +194,40 @@ def nova_unknown(snapshot: Snapshot) -> str:
             "cpu_shared_set in [nova] of pinner.conf"
         )
     return ""
+
+
+def _with_requested(plan: Plan, context: Context) -> Plan:
+    """Adds the settings for which the request asks. Raises Invalid."""
+    if not plan.request.remedies and not plan.request.fix:
+        return plan
+    # Imported here, because few requests ask for one of them.
+    from pinner.planning.settings import table
+
+    return table.with_remedies(plan, context)
+
+
+def _curing(context: Context, snapshot_id: str, name: str, blocked: str) -> Plan:
+    """Raises Invalid."""
+    snapshot = context.snapshot
+    plan = Plan(
+        id=name,
+        host=snapshot.host,
+        request=context.request,
+        basis=Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint, snapshot.boot),
+        roles=roles_now(context),
+        wanted=(),
+        changes=(),
+        unplaced=(),
+        skipped=(),
+        warnings=(*snapshot.warnings, *_without_effect(context.request)),
+        blocked=blocked,
+    )
+    return _with_requested(plan, context)
+
+
+def _without_effect(request: Request) -> Iterator[str]:
+    unset = Request()
+    for field in fields(Request):
+        value = getattr(request, field.name)
+        if field.name not in ("fix", "remedies") and value != getattr(unset, field.name):
+            yield f"{field.name} {value!r} has no effect: a plan with fix moves no guest and no process"

@@ -1,7 +1,6 @@
 """Plans, changes and measures for people, safe on a terminal and in a log."""
 
-from pinner.model.run.change_text import before_and_after
-from pinner.model.text import counted
+from pinner.model.text import before_and_after, counted
 
 __all__ = ["before_and_after", "counted", "visible"]
 

@@ -12,7 +12,7 @@ from pinner.model.plan.plan import PlanSummary
 from pinner.model.policy import Policy, Setback
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions, Run
-from pinner.planning.policy.repack import DEFAULT_RULE, RepackRule
+from pinner.planning.moves import DEFAULT_RULE, RepackRule
 from pinner.planning.strategies.strategy import installed
 from pinner.service.audit.audit_trail import AuditTrail
 from pinner.service.hosts.checker import HostChecker

@@ -11,7 +11,7 @@ from oslo_config import cfg
 
 from pinner.agent.protocol import Agent
 from pinner.model.errors import NotFound
-from pinner.planning.policy.repack import RepackRule
+from pinner.planning.moves import RepackRule
 from pinner.service.local import ServiceParts
 from pinner.service.reconcile.controller import PolicyController
 from pinner.service.upkeep import retention

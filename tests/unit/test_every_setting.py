@@ -15,11 +15,11 @@ from pinner.model.errors import ApplyFailed, Gone, Invalid, Refused, StalePlan
 from pinner.model.kinds import KINDS, SETTINGS, PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.run.change_text import before_and_after
 from pinner.model.snapshot import Snapshot
+from pinner.model.text import before_and_after
 from pinner.planning import admission, planner
+from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record
-from pinner.planning.plan_identity import identified
 from pinner.planning.request.processes import pruned
 from pinner.render import shell, text
 from pinner.store.journal.journal import StoredJournal

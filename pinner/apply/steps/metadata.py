@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from pinner.apply.ports import Host
-from pinner.model.change import AffinityChange, Change, MetadataChange, NamedPins, PartPin, Target
+from pinner.model.change import AffinityChange, Change, MetadataChange, NamedPins, PartPin, Target, overlaid
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
-from pinner.model.guest.pins_metadata import overlaid, restored
+from pinner.model.guest.pins_metadata import restored
 from pinner.model.kinds import PINNED
 from pinner.model.run.journal import EARLIER_BOOT, Entry, EntryState
 from pinner.model.text import pins_text

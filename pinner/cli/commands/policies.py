@@ -13,7 +13,7 @@ from pinner.cli.show.plantable import left_out, part
 from pinner.model.errors import NotFound
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy, ShownPolicy
-from pinner.model.run.change_text import NO_CPU
+from pinner.model.text import NO_CPU
 from pinner.render import counted, visible
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ a program without pinner's dependencies can use them.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pinner.model.change import PartPin
+from pinner.model.change import PartPin, overlaid
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.kinds import TargetKind
@@ -60,12 +60,6 @@ def text_of(pins: Iterable[PartPin]) -> str:
     listed = ("".join(f' {name}="{value}"' for name, value in attributes(pin).items()) for pin in pins)
     children = "".join(f"<pin{each}/>" for each in listed)
     return f"<pins>{children}</pins>" if children else ""
-
-
-def overlaid(before: Iterable[PartPin], pins: Iterable[PartPin]) -> tuple[PartPin, ...]:
-    """``pins`` replace those of the same parts; ordered by part."""
-    parts = {pin.key: pin for pin in (*before, *pins)}
-    return tuple(sorted(parts.values(), key=lambda pin: (list(_KINDS).index(pin.kind), pin.part or 0)))
 
 
 def restored(now: tuple[PartPin, ...], before: tuple[PartPin, ...], pins: Iterable[PartPin]) -> tuple[PartPin, ...]:

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+from pinner.model.change import Change
 from pinner.model.run.audit import RECOVERY
-from pinner.model.run.change_text import change_text, entry_result, run_options, run_result
 from pinner.model.run.journal import Entry, Run, RunKind
+from pinner.model.text import before_and_after
 
 
 class AgentAction(StrEnum):
@@ -170,9 +171,16 @@ def refused(run: Run, code: str, at: datetime) -> AgentEvent:
     return _begin(run, f"refused: {code}", at)
 
 
+def change_text(change: Change, kind: RunKind) -> tuple[str, str]:
+    """Before and after, for the trails of the centre and the agent, which are compared. A rollback makes the change in
+    reverse. Only here does a trail have the number of threads."""
+    before, after = before_and_after(change, always_counted=True)
+    return (after, before) if kind == "rollback" else (before, after)
+
+
 def changed(run: Run, entry: Entry) -> AgentEvent:
     before, after = change_text(entry.change, run.kind)
-    target, result = str(entry.change.target), entry_result(entry)
+    target, result = str(entry.change.target), entry.result
     return _event(run, entry.at, AgentAction.RUN_CHANGE, target, result, before=before, after=after)
 
 
@@ -180,11 +188,11 @@ def ended(run: Run) -> list[AgentEvent]:
     """If its process had died, a recovery ended it."""
     at = run.ended_at or run.started_at
     recovered = [_event(replace(run, actor=RECOVERY, peer=""), at, AgentAction.RUN_RECOVER, "", run.recovered)]
-    return [*(recovered if run.recovered else ()), _event(run, at, AgentAction.RUN_END, "", run_result(run))]
+    return [*(recovered if run.recovered else ()), _event(run, at, AgentAction.RUN_END, "", run.result)]
 
 
 def _begin(run: Run, result: str, at: datetime) -> AgentEvent:
-    after = "" if run.kind == "rollback" else run_options(run)
+    after = "" if run.kind == "rollback" else run.options
     target = ALL_RUNS if run.undoes_all else run.undoes or run.plan
     return _event(run, at, _BEGIN[run.kind], target, result, after=after)
 

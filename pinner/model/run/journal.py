@@ -102,6 +102,10 @@ class Entry:
         """Often empty."""
         return self.error or (moved_text(self.memory) if self.state == "done" else "")
 
+    @property
+    def result(self) -> str:
+        return f"{self.state}: {self.summary}" if self.summary else self.state
+
     def is_news(self, known: "Entry | None") -> bool:
         """A later state, or a new entry. Prior masks or a definition that another run's rollback has corrected are no
         news of this run."""
@@ -144,6 +148,21 @@ class Run:
     """How long the guests are watched after it; 0: not at all."""
     undo_if_worse: bool = False
     """Whether it is rolled back if a measure becomes worse during the watch."""
+
+    @property
+    def result(self) -> str:
+        return f"{self.state}: {self.error}" if self.error else self.state
+
+    @property
+    def options(self) -> str:
+        options = {
+            "persist": self.persist,
+            "migrate_memory": self.migrate_memory,
+            "all_or_nothing": self.all_or_nothing,
+            f"watch_seconds {self.watch_seconds}": self.watch_seconds > 0,
+            "undo_if_worse": self.undo_if_worse,
+        }
+        return ", ".join(name for name, is_given in options.items() if is_given)
 
     @property
     def undoes_all(self) -> bool:

@@ -16,7 +16,7 @@ from pinner.model.machine.process import Process, Thread
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import LeftOut, Placement, Roles, Wanted
 from pinner.model.plan.request import Request
-from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import Snapshot, emulator_cpus, settings, vcpu_cpus
 from pinner.model.text import listed
 from pinner.planning.available import exclusions
 from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
@@ -30,7 +30,6 @@ from pinner.planning.available.exclusions import (
 from pinner.planning.available.numa import MemoryBalance, NumaBound, VcpuGroup, bounds_of
 from pinner.planning.available.restrictions import restricted_since
 from pinner.planning.available.roles import Resolved, resolve
-from pinner.planning.available.states import settings
 from pinner.planning.request.processes import (
     Moving,
     allocatable_cpus,
@@ -350,3 +349,11 @@ def _process_in_order(process: Process) -> Process:
 
 def _by_key(values: Iterable[T], key: Callable[[T], Any]) -> tuple[T, ...]:
     return tuple(sorted(values, key=key))
+
+
+def roles_now(context: Context) -> Roles:
+    """As placed guests use the CPUs now; the others are the host's."""
+    snapshot, allocatable = context.snapshot, context.allocatable
+    vcpus = vcpu_cpus(snapshot)
+    emulators = emulator_cpus(snapshot) - vcpus
+    return Roles(allocatable.online - vcpus - emulators - allocatable.reserved, emulators, vcpus)

@@ -24,7 +24,6 @@ from pinner.planning.available.allocatable_cpus import (
 from pinner.planning.available.exclusions import asked_for, is_excluded_process
 from pinner.planning.available.restrictions import is_asked, keeping, of_guests, of_ovs, reason_to_stay, restrictions
 from pinner.planning.available.roles import for_housekeeping, is_housekeeping_set
-from pinner.planning.available.states import partitioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def allocatable_cpus(
     least = snapshot.minimum_cores if request.minimum_cores is None else request.minimum_cores
     pinned = (*_outside(of_guests(snapshot, request), hosts_own), *of_ovs(snapshot))
     isolating = request.strategy in ISOLATING
-    base = AllocatableCpus.of(snapshot, pinned, partitioned(snapshot, request), least, isolating=isolating)
+    base = AllocatableCpus.of(snapshot, pinned, _partitioned(snapshot, request), least, isolating=isolating)
     base = replace(base, idle=tuple(_outside(restricted.idle, in_use)), demand=_demand(snapshot, request))
     mask = _by_hand(base, request, of_processes, any_order=bool(snapshot.shared))
     kept = (each for each in of_processes if each.cpus != mask and (each.firm or not only_firm))
@@ -315,3 +314,11 @@ def with_loads(snapshot: Snapshot, measured: Snapshot) -> Snapshot:
         processes=tuple(map(load, snapshot.processes)),
         coalescing=cards and tuple(replace(card, rate=rates.get(card.target.key, 0.0)) for card in cards),
     )
+
+
+def _partitioned(snapshot: Snapshot, request: Request) -> CpuSet:
+    """What a request for live isolation may allocate."""
+    if request.isolation != "live":
+        return CpuSet()
+    states = (cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups)
+    return union(state.cpus for state in states if state.kind != "member" and not state.invalid)

@@ -10,7 +10,7 @@ from pinner.model.kinds import State
 from pinner.model.machine.topology import FAST, FrequencyDomain, is_slow
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.snapshot import vcpu_cpus
-from pinner.planning.available.reservations import staying
+from pinner.planning.changes import staying
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 

@@ -14,7 +14,7 @@ from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs, is_managed, i
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import LeftOut, Plan, Roles, Wanted
 from pinner.planning.available.numa import distance
-from pinner.planning.available.reservations import staying
+from pinner.planning.changes import staying
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 

@@ -18,14 +18,22 @@ from pinner.model.guest.guest import Guest
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import LeftOut, Roles, Wanted
 from pinner.model.plan.request import AUTO, ISOLATED
+from pinner.model.snapshot import WORK, cgroup_target
 from pinner.planning.available import isolation
 from pinner.planning.available.roles import Resolved
-from pinner.planning.available.states import WORK, cgroup_target
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator.cpu_allocator import Allocation, allocate
 from pinner.planning.strategies.allocator.free_cpus import GuestAllocation
-from pinner.planning.strategies.common import beside, divided, pin, place_emulator, place_host_processes, why_here
-from pinner.planning.strategies.strategy import COMMON, Answer
+from pinner.planning.strategies.strategy import (
+    COMMON,
+    Answer,
+    beside,
+    divided,
+    pin,
+    place_emulator,
+    place_host_processes,
+    why_here,
+)
 
 
 class Isolated:

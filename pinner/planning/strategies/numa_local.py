@@ -13,7 +13,9 @@ from pinner.planning.available.numa import MemoryBalance, VcpuGroup, everything,
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice
-from pinner.planning.strategies.common import (
+from pinner.planning.strategies.strategy import (
+    COMMON,
+    Answer,
     beside,
     divided,
     float_over,
@@ -21,7 +23,6 @@ from pinner.planning.strategies.common import (
     place_emulator,
     place_host_processes,
 )
-from pinner.planning.strategies.strategy import COMMON, Answer
 
 
 class NumaLocal:

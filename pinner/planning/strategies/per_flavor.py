@@ -11,8 +11,7 @@ from pinner.model.plan.plan import Wanted
 from pinner.planning.available import exclusions
 from pinner.planning.request.context import Context
 from pinner.planning.strategies import rules
-from pinner.planning.strategies.common import place_emulator
-from pinner.planning.strategies.strategy import Answer, Strategy
+from pinner.planning.strategies.strategy import Answer, Strategy, place_emulator
 
 
 @dataclass(frozen=True, slots=True)

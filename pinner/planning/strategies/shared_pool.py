@@ -3,14 +3,15 @@
 from typing import ClassVar
 
 from pinner.planning.request.context import Context
-from pinner.planning.strategies.common import (
+from pinner.planning.strategies.strategy import (
+    COMMON,
+    Answer,
     divided,
     float_over,
     floating_warnings,
     place_emulator,
     place_host_processes,
 )
-from pinner.planning.strategies.strategy import COMMON, Answer
 
 _REASON = "floats over all CPUs that housekeeping and emulators leave"
 

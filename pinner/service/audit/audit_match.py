@@ -1,6 +1,6 @@
 """Compares the centre's audit trail with the trail of one agent. Pure.
 
-Both have a record of every action of a run, with the same text (``pinner.model.run.change_text``). The agent's trail
+Both have a record of every action of a run, with the same text (``pinner.model.run.agent_audit``). The agent's trail
 also has earlier heads of the centre's trail.
 """
 

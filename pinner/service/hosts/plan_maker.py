@@ -11,7 +11,7 @@ from pinner.model.questions import Explanation, Scenario, WhatIf
 from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.planning import planner
-from pinner.planning.plan_identity import id_of
+from pinner.planning.placement import id_of
 from pinner.planning.questions.explanation import explain_placement
 from pinner.planning.questions.whatif import what_if
 from pinner.planning.strategies.strategy import installed, require_known

@@ -21,12 +21,11 @@ from pinner.model.run.journal import Run
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import listed
 from pinner.planning import planner
+from pinner.planning.moves import RepackRule, RepackWatch, pressure, refusal
 from pinner.planning.placement import reasoned, record
-from pinner.planning.policy.backoff_counts import counted_as, restarts, with_backoff
+from pinner.planning.policy.backoff_counts import counted_as, leave_out, restarts, with_backoff
 from pinner.planning.policy.backoff_counts import reasons as backoff_reasons
-from pinner.planning.policy.leaving_out import leave_out
 from pinner.planning.policy.release import release
-from pinner.planning.policy.repack import RepackRule, RepackWatch, pressure, refusal
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.hosts.plan_maker import PlanMaker
 from pinner.service.policy.observation import Observation, Observer, not_in_place

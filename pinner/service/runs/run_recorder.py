@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 from pinner.agent.protocol import Agent
 from pinner.model.errors import NotFound, PinnerError, StoreUnavailable
 from pinner.model.policy import Expected
-from pinner.model.run.agent_audit import ALL_RUNS, SignedHead, head_text
+from pinner.model.run.agent_audit import ALL_RUNS, SignedHead, change_text, head_text
 from pinner.model.run.audit import RECOVERY, AuditAction, AuditEvent
-from pinner.model.run.change_text import change_text, entry_result, run_options, run_result
 from pinner.model.run.journal import Entry, Run, is_final
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.runs.audit_heads import AuditHeads
@@ -103,7 +102,7 @@ class RunRecorder:
             recovered = [replace(self._event(AuditAction.RUN_RECOVER, run.id, "", "", run.recovered), actor=RECOVERY)]
             last = [
                 *(recovered if run.recovered else ()),
-                self._event(AuditAction.RUN_END, run.id, "", head_text(head) if head else "", run_result(run)),
+                self._event(AuditAction.RUN_END, run.id, "", head_text(head) if head else "", run.result),
             ]
             due = self._unstored(latest.values())
             every = [latest[seq] for seq in sorted(latest)]
@@ -118,7 +117,7 @@ class RunRecorder:
         if run.kind == "rollback":
             return self._event(AuditAction.RUN_ROLLBACK, f"{run.id} of {run.undoes or ALL_RUNS}", "", "", result)
         action = AuditAction.RUN_RELEASE if run.kind == "release" else AuditAction.RUN_APPLY
-        return self._event(action, f"{run.id} of {run.plan}", "", run_options(run), result)
+        return self._event(action, f"{run.id} of {run.plan}", "", run.options, result)
 
     def _stored(self) -> dict[int, Entry]:
         return {entry.seq: entry for entry in self._runs.entries(self._run.undoes or self._run.id)}
@@ -143,7 +142,7 @@ class RunRecorder:
             f"{self._run.id}: {entry.change.target}",
             before,
             after,
-            entry_result(entry),
+            entry.result,
             entry.at,
         )
 

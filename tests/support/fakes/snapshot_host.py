@@ -15,8 +15,7 @@ from pinner.model.guest.nova import Bounds
 from pinner.model.kinds import Number, State, TargetKind
 from pinner.model.machine.topology import Topology
 from pinner.model.policy import Cause, Drift
-from pinner.model.snapshot import Snapshot
-from pinner.planning.available.states import settings
+from pinner.model.snapshot import Snapshot, settings
 from pinner.planning.request.processes import process_target
 
 

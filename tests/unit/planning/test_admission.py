@@ -19,12 +19,11 @@ from pinner.model.kinds import PartitionState, State, TargetKind
 from pinner.model.plan.plan import GuestMemory, Plan, Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import settings as settings_of
 from pinner.planning import planner
-from pinner.planning.admission import Past, require_permitted
-from pinner.planning.available.reservations import require_free
-from pinner.planning.available.states import settings as settings_of
+from pinner.planning.admission import Past, identified, require_permitted
+from pinner.planning.changes import require_free
 from pinner.planning.placement import record
-from pinner.planning.plan_identity import identified
 from pinner.planning.policy.release import past_of, release
 from pinner.planning.request.processes import process_target
 

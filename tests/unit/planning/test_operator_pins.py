@@ -11,9 +11,8 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.admission import Past, require_permitted
+from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.placement import drifts, record
-from pinner.planning.plan_identity import identified
 from pinner.planning.planner import plan
 
 pytestmark = pytest.mark.fault(52)

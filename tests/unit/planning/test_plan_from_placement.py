@@ -22,7 +22,7 @@ from pinner.planning import planner
 from pinner.planning.available.exclusions import is_excluded_guest
 from pinner.planning.placement import record
 from pinner.planning.planner import plan
-from pinner.planning.policy.leaving_out import leave_out
+from pinner.planning.policy.backoff_counts import leave_out
 from pinner.planning.request.processes import pruned, watched
 
 ALL = cpus("0-15")

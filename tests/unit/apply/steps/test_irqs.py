@@ -10,8 +10,8 @@ from pinner.apply.recover import recover
 from pinner.model.change import StateChange
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.machine.interrupts import Balancer, DeviceIrq
-from pinner.model.run.change_text import before_and_after
 from pinner.model.settings.cards import RpsQueue
+from pinner.model.text import before_and_after
 
 QUEUES = (
     *(DeviceIrq(24 + n, f"ens1-rx-{n}", "0000:3b:00.0", cpus("0-7")).target for n in range(2)),

@@ -6,8 +6,8 @@ import pytest
 from lxml import etree
 from support.values import cpus
 
-from pinner.model.change import PartPin
-from pinner.model.guest.pins_metadata import named, overlaid, own_elements, restored, text_of
+from pinner.model.change import PartPin, overlaid
+from pinner.model.guest.pins_metadata import named, own_elements, restored, text_of
 
 pytestmark = pytest.mark.fault(76)
 

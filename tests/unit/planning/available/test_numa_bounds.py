@@ -18,10 +18,9 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.admission import Past, require_permitted
+from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.available.numa import bound_of
 from pinner.planning.placement import drifts, record
-from pinner.planning.plan_identity import identified
 from pinner.planning.planner import plan
 from pinner.planning.policy.release import past_of, release
 

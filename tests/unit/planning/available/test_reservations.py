@@ -15,9 +15,9 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.available.reservations import require_free
+from pinner.planning.changes import require_free
 from pinner.planning.placement import record
-from pinner.planning.policy.leaving_out import leave_out
+from pinner.planning.policy.backoff_counts import leave_out
 
 pytestmark = pytest.mark.fault(53)
 

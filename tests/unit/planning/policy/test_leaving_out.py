@@ -4,7 +4,7 @@ from support.hosts import cpus, guest, plain, snapshot
 from support.values import make_plan
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
-from pinner.planning.policy.leaving_out import leave_out
+from pinner.planning.policy.backoff_counts import leave_out
 
 GUESTS = tuple(guest(number, 1, cpus("0"), pins=[str(number)]) for number in (1, 2, 3, 4))
 HOST = snapshot(plain(8), GUESTS)

@@ -13,9 +13,9 @@ from pinner.model.plan.objective import compared, weighted
 from pinner.model.plan.plan import Placement
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.planning.moves import RepackRule, RepackWatch, pressure, refusal
 from pinner.planning.placement import record
 from pinner.planning.planner import plan_from_placement, repack
-from pinner.planning.policy.repack import RepackRule, RepackWatch, pressure, refusal
 
 RULE = RepackRule(mark=4.0, after=timedelta(minutes=15), gain=0.25, pause=timedelta(hours=1))
 CACHES = with_caches(plain(34, isolated="2-33"), "0-1", "2-9", "10-17", "18-25", "26-33")

@@ -14,8 +14,8 @@ from pinner.model.plan.request import Request
 from pinner.model.settings.cards import RxCoalescing
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
+from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record
-from pinner.planning.plan_identity import identified
 from pinner.planning.request.processes import with_loads
 
 WITH = Request(remedies=("coalescing",))

@@ -17,8 +17,8 @@ from pinner.model.plan.request import Request
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE, WEIGHT, weight_target
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
+from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record
-from pinner.planning.plan_identity import identified
 from pinner.render import shell, text
 
 WITH = Request(remedies=("cpu-weights",))

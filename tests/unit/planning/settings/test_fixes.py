@@ -24,8 +24,8 @@ from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRi
 from pinner.model.settings.cpu_weights import SLICE
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.planning import admission, planner
+from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record
-from pinner.planning.plan_identity import identified
 from pinner.planning.request.processes import pruned
 from pinner.service.hosts.checker import installed
 

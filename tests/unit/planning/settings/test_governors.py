@@ -15,7 +15,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
-from pinner.planning.plan_identity import identified
+from pinner.planning.admission import identified
 
 WITH = Request(remedies=("governors",))
 

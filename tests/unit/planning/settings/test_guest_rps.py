@@ -14,8 +14,8 @@ from pinner.model.plan.request import Request
 from pinner.model.settings.cards import GuestQueue, GuestRps
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
+from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record
-from pinner.planning.plan_identity import identified
 
 WITH = Request(remedies=("guest-rps",))
 BOOT = "11111111-2222-3333-4444-555555555555"

@@ -16,9 +16,9 @@ from pinner.model.machine.topology import Device
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
+from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record
-from pinner.planning.plan_identity import identified
-from pinner.planning.policy.leaving_out import leave_out
+from pinner.planning.policy.backoff_counts import leave_out
 
 NIC, DISK, FAR = "0000:3b:00.0", "0000:01:00.0", "0000:d8:00.0"
 DEVICES = (Device("pci", NIC, 0), Device("pci", DISK, None), Device("pci", FAR, 1))

@@ -11,8 +11,8 @@ from pinner.model.errors import Refused
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import RpsQueue
 from pinner.planning import admission, planner
+from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record
-from pinner.planning.plan_identity import identified
 from pinner.render import shell, text
 
 WITH = Request(remedies=("rps",))

@@ -13,8 +13,8 @@ from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.planning import admission, planner
+from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record
-from pinner.planning.plan_identity import identified
 
 WITH = Request(remedies=("sysctls",))
 DEFAULTS = {

@@ -15,7 +15,7 @@ from pinner.model.guest.guest import Cgroup, NovaIdentity
 from pinner.model.kinds import PartitionState, State
 from pinner.model.plan.plan import LeftOut, Plan, Roles, Wanted
 from pinner.model.plan.request import Request
-from pinner.planning.available.states import WORK
+from pinner.model.snapshot import WORK
 from pinner.planning.planner import plan
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
