@@ -76,7 +76,7 @@ BOUNDS = [
 ]
 """Call, argument, and a message with the first value beyond its bound, or far beyond."""
 ELSEWHERE = {"apply", "rollback", "close_run"}
-"""Their arguments are plans and runs: test_trust.py."""
+"""Their arguments are plans and runs: test_forged_runs.py."""
 WITHOUT = {"topology", "health", "publish_policy_set"}
 """They have no arguments."""
 

@@ -45,7 +45,7 @@ def test_schemathesis_finds_nothing(tmp_path, role, kind, monkeypatch, idempoten
     # schemathesis sends wrong credentials to every operation, and expects 401 or 403 each time.
     monkeypatch.setattr(credentials, "FREE_FAILURES", 10_000)
     with real_service(tmp_path, databases.own(kind, tmp_path)) as (pinner, agent):
-        # So many requests for runs that cannot begin would make the agent busy; test_trust.py tests its limit.
+        # So many requests for runs that cannot begin would make the agent busy; test_idle_calls.py tests its limit.
         monkeypatch.setattr(agent, "_idle", CallLimit(most=1_000_000))
         _write_known_names(tmp_path, pinner)
         tokens, trail = InMemoryTokens(), AuditList()
