@@ -101,7 +101,7 @@ def figures() -> dict[str, str]:
         agent = HostedAgent(folder / "agent", snapshot(plain(64), (), (busy,)), lambda: datetime.now(UTC))
         undo.callback(agent.journal.close)
         in_memory = agent.host.set_mask
-        agent.host.set_mask = lambda thread: (LiveHost.set_mask(None, thread), in_memory(thread))
+        agent.host.set_mask = lambda thread: (LiveHost.set_mask(thread), in_memory(thread))
         store = undo.enter_context(open_store(f"sqlite:///{folder}/pinner.sqlite"))
         ids = iter(f"run-{number}" for number in range(1, 100))
         made = ServiceParts({"compute1": agent}, store, lambda: datetime.now(UTC), lambda: next(ids), 0.0)

@@ -96,8 +96,7 @@ class LiveHost:
         self._own_pins.add(target, cpus)
         self.guests.pin(target, cpus, persist=persist)
 
-    def set_mask(self, thread: ThreadMask) -> None:
-        affinity.set_affinity(thread)
+    set_mask = staticmethod(affinity.set_affinity)
 
     def lineage(self, target: Target) -> Lineage:
         return lineage.read(int(target.owner) if target.kind == "process" else None)

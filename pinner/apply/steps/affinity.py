@@ -69,17 +69,22 @@ class AffinityStep:
         self._moves: Counter[ThreadKey] = Counter()
 
     def make(self) -> None:
-        change = self._change
-        threads = self._host.masks(change.target)
-        if moved := is_stale(change, self._as_begun(threads)):
-            raise ApplyFailed(
-                str(change.target), f"{others_that_move(change.target)} moved it just now: {'; '.join(moved)}"
-            )
+        target, after = self._change.target, self._change.after
+        threads = self._host.masks(target)
+        if moved := is_stale(self._change, self._as_begun(threads)):
+            raise ApplyFailed(str(target), f"{others_that_move(target)} moved it just now: {'; '.join(moved)}")
         self._record_born(threads)
         self.touched = True
-        if change.target.kind in PINNED:
-            self._host.pin(change.target, change.after, persist=self._persist)
-        self._converge()
+        if target.kind in PINNED:
+            self._host.pin(target, after, persist=self._persist)
+        # Without a cpuset controller, libvirt pins only the main thread of an emulator; and a busy process creates
+        # threads all the time.
+        misplaced = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
+        if reset := [thread for thread in misplaced if self._moves[thread.key] > 1]:
+            where = f"thread {reset[0].tid} is on {reset[0].cpus} again each time that pinner moves it to {after}"
+            raise ApplyFailed(str(target), f"{where}: {others_that_move(target)} sets its affinity")
+        if misplaced:
+            raise ApplyFailed(str(target), f"{len(misplaced)} threads still are not on {after} after {PASSES} passes")
 
     def _as_begun(self, threads: tuple[ThreadMask, ...]) -> tuple[ThreadMask, ...]:
         """With the masks from before the interruption, except those that another program set."""
@@ -91,17 +96,6 @@ class AffinityStep:
             replace(thread, cpus=before.get(thread.key, thread.cpus)) if done else thread
             for thread, done in zip(threads, are_moved, strict=True)
         )
-
-    def _converge(self) -> None:
-        """Without a cpuset controller, libvirt pins only the main thread of an emulator; and a busy process creates
-        threads all the time."""
-        target, after = self._change.target, self._change.after
-        misplaced = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
-        if reset := [thread for thread in misplaced if self._moves[thread.key] > 1]:
-            where = f"thread {reset[0].tid} is on {reset[0].cpus} again each time that pinner moves it to {after}"
-            raise ApplyFailed(str(target), f"{where}: {others_that_move(self._change.target)} sets its affinity")
-        if misplaced:
-            raise ApplyFailed(str(target), f"{len(misplaced)} threads still are not on {after} after {PASSES} passes")
 
     def _move(self, misplaced: list[ThreadMask]) -> None:
         self._record_born(misplaced)
