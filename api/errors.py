@@ -58,7 +58,6 @@ HTTP_CODES: Mapping[int, str] = {
 """The public code of a request that is refused before it reaches the service, by HTTP status."""
 
 RETRY_STATUSES = (409, 429, 503)
-"""The answers with Retry-After."""
 
 RETRY_AFTER: Mapping[str, int] = {"host_unreachable": 10, "host_busy": 5, "busy": 5, "store_unavailable": 5}
 """Seconds after which a request with this error may succeed. Other conflicts last until somebody resolves them, and get

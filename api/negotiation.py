@@ -16,7 +16,7 @@ _LEVEL = 5
 
 
 def compress(response: Response) -> Response:
-    """By gzip where the client accepts it; never a stream."""
+    """gzip is used where the client accepts it; never for a stream."""
     if response.is_streamed or response.status_code in (204, 304) or "Content-Encoding" in response.headers:
         return response
     if (response.calculate_content_length() or 0) > SMALLEST:

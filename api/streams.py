@@ -104,7 +104,7 @@ class _Stream:
             yield event
 
     def read(self, changes: Iterator[RunProgress]) -> None:
-        """Until the run ends, or until the first change after the stream was closed."""
+        """Queue the changes until the run ends, or until the first one after the stream was closed."""
         try:
             for progress in changes:
                 if self._closed:

@@ -50,8 +50,6 @@ class KeptPlan:
 
 
 class KeptPlans:
-    """The plans that were shown last, as JSON."""
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._plans: BoundedCache[str, KeptPlan] = BoundedCache(KEPT)
@@ -175,7 +173,6 @@ class HostService:
         return self._service.runs(host, part, state=state)
 
     def verify_audit(self, anchor: Anchor | None = None) -> Verification:  # noqa: ARG002
-        """Refused, like the anchor and the export: the chain covers every host."""
         raise self._no_chain()
 
     def audit_anchor(self) -> Anchor:

@@ -51,7 +51,7 @@ class Throttle:
         self._guard = threading.Lock()
 
     def wait(self, key: str) -> float:
-        """In seconds."""
+        """Returns seconds; 0: the key need not wait."""
         with self._guard:
             failures = self._failures.get(key)
             return max(0.0, failures.until - self._clock()) if failures else 0.0

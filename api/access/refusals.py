@@ -85,6 +85,6 @@ class RefusalAudit:
 
 
 def bounded(text: str) -> str:
-    """Without unprintable characters, and cut to MAX_TEXT characters."""
+    """Unprintable characters are left out, and the text is cut to MAX_TEXT characters."""
     shown = visible(text[:MAX_TEXT])
     return shown if len(text) <= MAX_TEXT and len(shown) <= MAX_TEXT else f"{shown[:MAX_TEXT]}..."

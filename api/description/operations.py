@@ -14,7 +14,7 @@ IF_NONE_MATCH = "IfNoneMatch"
 IF_CHANGED = "IfChanged"
 IDEMPOTENCY_KEY = "IdempotencyKey"
 CONDITIONAL: Json = {HEADERS: [IF_MATCH, IF_NONE_MATCH]}
-"""For APIFlask's ``doc(extensions=)``."""
+"""An operation that heeds If-Match and If-None-Match, for APIFlask's ``doc(extensions=)``."""
 
 
 def may_raise(*kinds: type[PinnerError]) -> Json:
@@ -32,7 +32,6 @@ def media_type(media: str, schema: Json) -> dict[int | str, dict[str, str | dict
 NOT_MODIFIED: dict[int | str, dict[str, str | dict[str, Json]]] = {
     304: {"description": "The client has this object already."}
 }
-"""The answer to If-None-Match."""
 
 
 NOT_READY: dict[int | str, dict[str, str | dict[str, Json]]] = {

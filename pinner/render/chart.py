@@ -65,7 +65,7 @@ def _rule(mark: Mark) -> str:
 
 
 def image_format(path: Path) -> ImageFormat:
-    """By the end of the file's name. Raises Invalid."""
+    """The end of the file's name says it. Raises Invalid."""
     match path.suffix.lower():
         case ".svg":
             return "SVG"

@@ -270,7 +270,7 @@ def _attempt(request: "Request", plan: Callable[["Request"], "Plan"]) -> Strateg
 
 
 def _warnings(outcomes: list[StrategyResult]) -> Iterator[str]:
-    """Each once, with its strategies if not all have it."""
+    """Each warning once, with its strategies if not all have it."""
     plans = [outcome for outcome in outcomes if outcome.plan]
     strategies_of: dict[str, list[str]] = defaultdict(list)
     for outcome in plans:
@@ -289,7 +289,6 @@ def _plain(outcome: StrategyResult) -> dict[str, object]:
 
 
 def _term(name: str, plan: "Plan") -> str:
-    """One number where the term stays the same."""
     term = plan.objective.term(name)
     return " -> ".join(dict.fromkeys((number(term.before), number(term.after))))
 

@@ -171,7 +171,6 @@ def show_drift(context: CommandContext, arguments: Namespace) -> int:
 
 
 def drifts(differences: tuple["Drift", ...]) -> Table | None:
-    """None where nothing differs from the recorded placement."""
     if not differences:
         return None
     drawn = table("OF", "WHAT", "EXPECTED", "ACTUAL", "CAUSE", "", whole=("EXPECTED", "ACTUAL", "CAUSE"))

@@ -148,7 +148,7 @@ def _token(file: Path | None) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Lacks the file's name."""
+    """The text lacks the file's name."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

@@ -22,7 +22,7 @@ STYLES = {"failed": "red", "stuck": "bold red", "gone": "yellow", "undone": "yel
 
 
 class Interrupted(KeyboardInterrupt):
-    """By Ctrl-C after a run was started; the text says whether the run continues, or how it ended."""
+    """Ctrl-C after a run was started; the text says whether the run continues, or how it ended."""
 
 
 def follow(context: CommandContext, pinner: "Service", start: Callable[[], "Run"]) -> "Run":

@@ -281,7 +281,7 @@ def plan_offline(snapshot: "Snapshot", request: Request) -> "Plan":
 
 
 MAX_BYTES = 1024**3
-"""Of a file; the snapshot of a host with 10,000 processes has about 10 MiB."""
+"""The largest file that is read; the snapshot of a host with 10,000 processes has about 10 MiB."""
 
 
 def read_snapshot(file: Path) -> "Snapshot":

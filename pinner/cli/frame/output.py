@@ -158,7 +158,7 @@ class _Trimmed:
 
 
 def console(stderr: bool = False) -> "Console":
-    """Without markup; without colour if the output is no terminal or NO_COLOR is set."""
+    """It has no markup, and no colour if the output is no terminal or NO_COLOR is set."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -198,7 +198,7 @@ def print_items(values: Iterable[object]) -> None:
 
 
 def plain_list(values: Iterable[object]) -> list[Any]:
-    """Each value by its own type: the codec does not convert the items of a bare tuple."""
+    """Values as plain data, each by its own type: the codec does not convert the items of a bare tuple."""
     return [codec.plain(value) for value in values]
 
 

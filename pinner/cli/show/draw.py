@@ -24,7 +24,7 @@ INDENT = "  "
 
 
 def drawing(topology: "Topology", views: Sequence[tuple[str, Uses]], width: int) -> list[Text]:
-    """Once for each titled view, side by side if they fit into ``width`` columns."""
+    """The host once for each titled view, side by side if they fit into ``width`` columns."""
     share = (width - GAP * (len(views) - 1)) // len(views)
     if len(views) > 1 and share >= SIDE_BY_SIDE:
         columns = [_view(topology, title, uses, share) for title, uses in views]
@@ -76,7 +76,8 @@ def _heading(node: "Node", populated: bool) -> Text:
 
 
 def _domains(topology: "Topology", cpus: Sequence["Cpu"], uses: Uses, width: int) -> list[Text]:
-    """In the order of their first CPUs; those of one line stand side by side if they fit into ``width`` columns."""
+    """Blocks are in the order of their first CPUs; those of one line stand side by side if they fit into ``width``
+    columns."""
     domains: dict[tuple[int | None, int | None, int | None], list[Cpu]] = defaultdict(list)
     for cpu in sorted(cpus, key=lambda cpu: cpu.id):
         domains[cpu.socket, cpu.die, cpu.l3].append(cpu)
@@ -129,7 +130,7 @@ def _core(threads: Sequence["Cpu"], uses: Uses, id_width: int, bracketed: bool) 
 
 
 def _wrap(cores: Sequence[Text], width: int) -> Iterator[Text]:
-    """Whole cores: a power of two a line, to align columns, if all have the same width."""
+    """Lines of whole cores: of a power of two of them, to align columns, if all have the same width."""
     widths = {core.cell_len for core in cores}
     fit = max(1, (width + 1) // (max(widths) + 1))
     if len(widths) == 1 and len(cores) > fit:

@@ -148,7 +148,7 @@ class _Span:
     arm: Arm
     since: datetime
     passed: float
-    """In seconds of Timing.monotonic."""
+    """The time in seconds of Timing.monotonic."""
     begin: datetime
     end: datetime
     before: Snapshot | None

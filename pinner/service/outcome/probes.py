@@ -98,7 +98,6 @@ class ProbeManager:
             thread.join()
 
     def make_pass(self) -> None:
-        """End each probe whose server has died."""
         visit(self._hosts.names(), self._pass_of)
 
     def _pass_of(self, host: str) -> None:

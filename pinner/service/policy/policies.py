@@ -117,8 +117,6 @@ def _summary(policy: Policy) -> str:
 
 
 class GuestExclusions:
-    """Marks a guest in its libvirt metadata, so that pinner skips it."""
-
     def __init__(self, hosts: Hosts, store: Store, now: Callable[[], datetime]) -> None:
         self._hosts = hosts
         self._store = store

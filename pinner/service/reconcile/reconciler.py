@@ -330,5 +330,4 @@ def _why_not_now(seen: Observation) -> str:
 
 
 def _effect(plan: Plan) -> list[PlannedChange]:
-    """The changes, whatever their reasons."""
     return [replace(change, reason="") for change in plan.changes]

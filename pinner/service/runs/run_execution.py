@@ -1,5 +1,3 @@
-"""Carries out one run."""
-
 import logging
 import threading
 import time

@@ -1,5 +1,3 @@
-"""Starts, follows, recovers and ends runs."""
-
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
