@@ -44,13 +44,13 @@ def register(commands: Commands) -> None:
 def check_nova(context: CommandContext, arguments: Namespace) -> int:
     # Imported here for the same reason as in context.open_pinner.
     from pinner import wiring
-    from pinner.service.hosts import offline
+    from pinner.planning.questions import nova_check
 
     snapshot = captured(context, arguments)
     if snapshot is None:
         with context.open() as pinner:
             snapshot = pinner.observe(pick_host(pinner, arguments.host), 0)
-    report = offline.nova_report(snapshot, wiring.listening(context.config_files))
+    report = nova_check.report(snapshot, wiring.listening(context.config_files))
     if context.json:
         print_json(codec.plain(report))
     else:
@@ -59,13 +59,11 @@ def check_nova(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _print(context: CommandContext, report: "NovaReport") -> None:
-    context.show(owners(report))
-    context.show("")
+    context.show(owners(report), "")
     if not report.findings:
         context.show("nothing is misconfigured")
         return
-    context.show(findings(report.findings))
-    context.show("\nto change:")
+    context.show(findings(report.findings), "\nto change:")
     for finding in report.findings:
         # One line each, so that the line can be copied.
         context.out.print(visible(f"  {finding.where or 'as root'}: {finding.remedy}"), soft_wrap=True)

@@ -236,8 +236,7 @@ def compare(context: CommandContext, arguments: Namespace) -> int:
     if context.json:
         print_items(_plain(outcome) for outcome in outcomes)
         return 0
-    context.show(side_by_side(outcomes))
-    context.show("")
+    context.show(side_by_side(outcomes), "")
     for outcome in outcomes:
         if outcome.plan:
             context.out.print(visible(f"{outcome.strategy}: plan {outcome.plan.id}"), soft_wrap=True)

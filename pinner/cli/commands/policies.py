@@ -157,8 +157,7 @@ def show_drift(context: CommandContext, arguments: Namespace) -> int:
     context.out.print(visible(_summary(report)), soft_wrap=True)
     for drawn in (drifts(report.drifts), left_out("UNPLACED", report.unplaced)):
         if drawn is not None:
-            context.show("")
-            context.show(drawn)
+            context.show("", drawn)
     if report.error:
         context.warn(report.error)
     if report.setback:

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, assert_never
 from pinner import codec
 from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.options import OBSERVE_SECONDS, captured, given, make_request, request_options, source_options
-from pinner.cli.frame.output import Table, cells, cpu_cell, facts, kib, moment, print_json, table
+from pinner.cli.frame.output import Table, cpu_cell, facts, kib, moment, print_json, table
 from pinner.cli.frame.parser import Commands, Options, Parser, add_command
 from pinner.cli.frame.values import memory, new_guests, node, vcpus, weight
 from pinner.cli.show.plantable import left_out
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.questions import GuestShape, Scenario
+from pinner.model.questions import GuestShape, Scenario, with_sizes
 from pinner.render import visible
 
 if TYPE_CHECKING:
     from pinner.model.plan.request import Request
     from pinner.model.questions import Alternative, Capacity, Explanation, ScenarioOutcome, WhatIf
+    from pinner.model.snapshot import Snapshot
 
 _WHAT_IF_ABOUT = """\
 Two plans are made from one snapshot: for the host as it is, and for the same
@@ -93,13 +94,10 @@ def show_what_if(context: CommandContext, arguments: Namespace) -> int:
     if context.json:
         print_json(codec.plain(answer))
         return 0
-    context.show(facts(("host", f"{answer.host}, as it was at {moment(answer.taken_at)}")))
-    context.show("")
-    context.show(_numbers(answer))
+    context.show(facts(("host", f"{answer.host}, as it was at {moment(answer.taken_at)}")), "", _numbers(answer))
     for title, outcome in (("UNPLACED BEFORE", answer.before), ("UNPLACED AFTER", answer.after)):
         if (drawn := left_out(title, outcome.unplaced)) is not None:
-            context.show("")
-            context.show(drawn)
+            context.show("", drawn)
     if answer.moved:
         names = ", ".join(visible(guest.name) for guest in answer.moved)
         context.note(f"guests on other CPUs than before: {names}")
@@ -182,7 +180,7 @@ def show_explanation(context: CommandContext, explanation: "Explanation") -> Non
         lost = [f"{guest.label} has no place" for guest in alternative.unplaced]
         impossible = f"impossible: {alternative.impossible}" if alternative.impossible else ""
         what = impossible or "; ".join((*terms, *moved, *lost)) or "nothing"
-        drawn.add_row(*cells(_place(alternative)), cpu_cell(alternative.cpus), *cells(what))
+        drawn.add_row(_place(alternative), cpu_cell(alternative.cpus), what)
     context.show(drawn)
 
 
@@ -251,8 +249,7 @@ def show_shape_rooms(context: CommandContext, arguments: Namespace) -> int:
         return 0
     pages = f" in pages of {kib(shape.page_kib)}" if shape.page_kib else ""
     size = f"{shape.vcpus} vCPUs, {kib(shape.memory_kib) + pages if shape.memory_kib else 'any memory'}"
-    context.show(facts(("host", capacity.host), ("strategy", capacity.strategy), ("guests of", size)))
-    context.show("")
+    context.show(facts(("host", capacity.host), ("strategy", capacity.strategy), ("guests of", size)), "")
     drawn = table("STRATEGY", "MORE GUESTS", "WHY NOT ONE MORE", right=("MORE GUESTS",), whole=("STRATEGY",))
     for room in capacity.fitting:
         drawn.add_row(room.strategy, room.guests, room.why)
@@ -262,11 +259,17 @@ def show_shape_rooms(context: CommandContext, arguments: Namespace) -> int:
 
 def _capacity(context: CommandContext, arguments: Namespace, shape: GuestShape) -> "Capacity":
     if (snapshot := captured(context, arguments)) is not None:
-        # Imported here, because the planner takes longer than the other imports of a command.
-        from pinner.service.hosts.offline import capacity_from_snapshot
-
         return capacity_from_snapshot(snapshot, make_request(arguments), shape)
     if options := given(arguments):
         raise Invalid(f"--{options[0].replace('_', '-')}", "", "--snapshot or --root; a host is planned by its policy")
     with context.open() as pinner:
         return pinner.capacity(pick_host(pinner, arguments.host), shape.vcpus, shape)
+
+
+def capacity_from_snapshot(snapshot: "Snapshot", request: "Request", shape: GuestShape) -> "Capacity":
+    """Raises NotFound for an unknown strategy."""
+    # Imported here, because the planner takes longer than the other imports of a command.
+    from pinner.planning.questions.capacity import capacity, shape_rooms
+
+    room = with_sizes(capacity(snapshot, request), (shape.vcpus,))
+    return replace(room, shape=shape, fitting=shape_rooms(snapshot, request, shape))

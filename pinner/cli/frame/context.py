@@ -78,12 +78,13 @@ class CommandContext:
             raise Invalid("--root", str(root), "a directory that contains proc/ and sys/devices/system/cpu/cpu0")
         return open_pinner(self, root)
 
-    def show(self, part: Table | str) -> None:
-        lines = plain_lines(part)
-        if lines is None:
-            self.out.print(part)
-        else:
-            sys.stdout.writelines(f"{line}\n" for line in lines)
+    def show(self, *parts: Table | str) -> None:
+        for part in parts:
+            lines = plain_lines(part)
+            if lines is None:
+                self.out.print(part)
+            else:
+                sys.stdout.writelines(f"{line}\n" for line in lines)
 
     def note(self, text: str) -> None:
         self.say(visible(text))

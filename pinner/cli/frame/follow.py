@@ -114,21 +114,16 @@ def show_run(context: CommandContext, run: "Run", entries: tuple["Entry", ...], 
     )
     context.show(facts(*(row for row in rows if row[1])))
     if run.kind == "apply" and any(entry.memory for entry in entries):
-        context.show("")
-        context.show(_memory(entries))
+        context.show("", _memory(entries))
     shown = [entry for entry in entries if every or entry.error]
     if not shown:
         return
     drawn = table("#", "STATE", "WHAT", "BEFORE", "AFTER", "ERROR", right=("#",))
     for entry in shown:
         before, after = before_and_after(entry.change)
-        drawn.add_row(
-            *cells(entry.seq),
-            *cells(entry.state, style=STYLES.get(entry.state, "")),
-            *cells(entry.change.target, cpu_cell(before), cpu_cell(after), entry.error),
-        )
-    context.show("")
-    context.show(drawn)
+        state = cells(entry.state, style=STYLES.get(entry.state, ""))
+        drawn.add_row(entry.seq, *state, entry.change.target, cpu_cell(before), cpu_cell(after), entry.error)
+    context.show("", drawn)
 
 
 def _memory(entries: tuple["Entry", ...]) -> Table:

@@ -275,9 +275,9 @@ def captured(context: CommandContext, arguments: Namespace) -> "Snapshot | None"
 def plan_offline(snapshot: "Snapshot", request: Request) -> "Plan":
     """Needs no host, database or privileges; the plan is not stored."""
     # Imported here for the same reason as in context.open_pinner.
-    from pinner.service.hosts import offline
+    from pinner.planning import planner
 
-    return offline.plan_from_snapshot(snapshot, request)
+    return planner.plan(snapshot, codec.content_hash(snapshot), request)
 
 
 MAX_BYTES = 1024**3

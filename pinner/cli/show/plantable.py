@@ -26,8 +26,7 @@ def show_plan(context: CommandContext, plan: "Plan") -> None:
         isolation(plan.isolation) if plan.isolation else None,
     ):
         if part_ is not None:
-            context.show(part_)
-            context.show("")
+            context.show(part_, "")
     context.show(objective(plan.objective))
     for warning in plan.warnings:
         context.warn(warning)
@@ -92,13 +91,10 @@ def memory(guests: Iterable["GuestMemory"]) -> Table | None:
 
 
 def left_out(title: str, items: Iterable["LeftOut"]) -> Table | None:
-    rows = [cells(item.label, item.why) for item in items]
-    if not rows:
-        return None
     drawn = table(title, "WHY")
-    for row in rows:
-        drawn.add_row(*row)
-    return drawn
+    for item in items:
+        drawn.add_row(item.label, item.why)
+    return drawn if drawn.rows else None
 
 
 def isolation(needed: "Isolation") -> Table:

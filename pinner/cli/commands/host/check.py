@@ -85,9 +85,10 @@ def _report(context: CommandContext, arguments: Namespace) -> "CheckReport":
     if arguments.snapshot is not None:
         # Imported here for the same reason as in context.open_pinner.
         from pinner.cli.frame.options import read_snapshot
-        from pinner.service.hosts import offline
+        from pinner.model.reading import HostReading
+        from pinner.service.hosts.checker import HostChecker
 
-        return offline.check_snapshot(read_snapshot(arguments.snapshot))
+        return HostChecker().check(HostReading(read_snapshot(arguments.snapshot)))
     seconds = SAMPLE_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds
     root: Path | None = arguments.root
     with context.open(root) as pinner, context.measuring(0 if root else seconds):

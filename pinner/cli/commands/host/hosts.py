@@ -90,12 +90,10 @@ def show_topology(context: CommandContext, host_now: HostNow) -> None:
     if context.json:
         print_json({"host": host_now.host, "topology": codec.plain(host_now.topology)})
         return
-    context.show(summary(host_now))
-    context.show("")
+    context.show(summary(host_now), "")
     show_nodes(context, host_now.topology)
     if host_now.topology.devices:
-        context.show("")
-        context.show(devices(host_now.topology))
+        context.show("", devices(host_now.topology))
 
 
 def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bool = False) -> HostNow:
@@ -140,8 +138,7 @@ def summary(host_now: HostNow) -> Table:
 def show_nodes(context: CommandContext, topology: "Topology") -> None:
     context.show(nodes(topology))
     for matrix in distances(topology, context.out.width) if len(topology.nodes) > MANY_NODES else ():
-        context.show("")
-        context.show(matrix)
+        context.show("", matrix)
 
 
 def nodes(topology: "Topology") -> Table:
@@ -208,9 +205,7 @@ def show_capacity(context: CommandContext, arguments: Namespace) -> int:
         print_json(codec.plain(capacity))
         return 0
     rows = (("host", capacity.host), ("strategy", capacity.strategy), ("policy", capacity.mode or "none"))
-    context.show(facts(*rows))
-    context.show("")
-    context.show(rooms(capacity))
+    context.show(facts(*rows), "", rooms(capacity))
     for strategy in capacity.strategies:
         if strategy.why:
             context.out.print(*cells(f"{strategy.strategy}: no guest can be placed: {strategy.why}"), soft_wrap=True)

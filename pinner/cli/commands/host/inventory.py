@@ -102,8 +102,7 @@ def save(text: bytes, file: Path) -> None:
 
 
 def show(context: CommandContext, host_now: hosts.HostNow, snapshot: "Snapshot") -> None:
-    context.show(hosts.summary(host_now))
-    context.show("")
+    context.show(hosts.summary(host_now), "")
     hosts.show_nodes(context, snapshot.topology)
     context.show("")
     if snapshot.guests:
@@ -118,8 +117,7 @@ def show(context: CommandContext, host_now: hosts.HostNow, snapshot: "Snapshot")
     span = f"{snapshot.sample_seconds:g} s"
     context.show(f"{len(snapshot.processes)} processes, {len(busy)} above {BUSY_THRESHOLD:g} % of one CPU over {span}")
     if busy:
-        context.show("")
-        context.show(processes.processes(busy))
+        context.show("", processes.processes(busy))
 
 
 def register_capture(commands: Commands) -> None:

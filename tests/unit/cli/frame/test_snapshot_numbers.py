@@ -10,6 +10,7 @@ from support.examples import examples
 from support.made_up.full_snapshot import full_snapshot, number_fields, places
 
 from pinner import codec
+from pinner.cli.commands.what_if import capacity_from_snapshot
 from pinner.cli.frame.options import plan_offline, read_snapshot
 from pinner.model.errors import Invalid, PinnerError
 from pinner.model.kinds import REMEDIES
@@ -18,7 +19,6 @@ from pinner.model.plan.request import Request
 from pinner.model.questions import GuestShape
 from pinner.model.snapshot import Snapshot
 from pinner.render import shell, text
-from pinner.service.hosts.offline import capacity_from_snapshot
 
 TEXT = json.dumps(codec.plain(full_snapshot()))
 PLACES = list(places(Snapshot, json.loads(TEXT)))
