@@ -8,13 +8,12 @@ import gc
 import logging
 import os
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
 
 import pinner
 from pinner.cli.frame.context import make_context
-from pinner.cli.frame.guard import guarded
+from pinner.cli.frame.guard import guarded, log_to_stderr
 from pinner.cli.frame.parser import ASKING, CHANGES, Parser, exit_status, shared_options, wants_json
 
 COMMANDS = {
@@ -104,14 +103,6 @@ def _run(argv: list[str]) -> int:
         # A command ends before it has made much garbage, and each search for it looks at all imported objects.
         gc.set_threshold(OBJECTS_BETWEEN_SEARCHES)
     arguments = make_parser(rest).parse_args(rest)
-    _log(shared)
+    log_to_stderr(logging.DEBUG if shared.debug else logging.ERROR)
     status: int = arguments.run(make_context(shared), arguments)
     return status
-
-
-def _log(shared: Namespace) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if shared.debug else logging.ERROR,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )

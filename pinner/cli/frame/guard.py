@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import sys
 import traceback
@@ -21,13 +22,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 class _Report:
     program: str
     json: bool
-    debug: bool | None
+    debug: bool
 
-    def error(
-        self, code: str, message: str, status: int, details: Mapping[str, Any], *, traced: bool | None = None
-    ) -> int:
+    def error(self, code: str, message: str, status: int, details: Mapping[str, Any], *, traced: bool = True) -> int:
         """Returns ``status``."""
-        if self.debug if traced is None else traced:
+        if self.debug and traced:
             traceback.print_exc()
         document = {"error": {"code": code, "message": message, "details": dict(details)}}
         print(_as_json(document) if self.json else visible(f"{self.program}: error: {message}"), file=sys.stderr)
@@ -40,9 +39,8 @@ class _Report:
         return 130
 
     def internal(self, error: Exception) -> int:
-        hint = " (--debug shows the traceback)" if self.debug is False else ""
-        message = f"internal: {type(error).__name__}: {error}{hint}"
-        return self.error("internal", message, 1, {}, traced=self.debug is not False)
+        hint = "" if self.debug else " (--debug shows the traceback)"
+        return self.error("internal", f"internal: {type(error).__name__}: {error}{hint}", 1, {})
 
 
 def _as_json(document: Mapping[str, Any]) -> str:
@@ -50,9 +48,9 @@ def _as_json(document: Mapping[str, Any]) -> str:
     return json.dumps(json.loads(json.dumps(document, default=repr), parse_constant=str))
 
 
-def guarded(program: str, command: Callable[[], int], *, debug: bool | None = None, as_json: bool = False) -> int:
-    """Returns the exit status. With ``debug``, the traceback of an error is printed first; None: only that of a defect.
-    With ``as_json``, an error is one line of JSON, like a body of REST."""
+def guarded(program: str, command: Callable[[], int], *, debug: bool, as_json: bool) -> int:
+    """Returns the exit status. With ``debug``, the traceback of an error comes first. With ``as_json``, an error is one
+    line of JSON, like a body of REST."""
     _prepare_streams()
     report = _Report(program, as_json, debug)
     try:
@@ -74,6 +72,10 @@ def guarded(program: str, command: Callable[[], int], *, debug: bool | None = No
         return report.error("output", f"the output cannot be written: {error.strerror}", 1, {})
     except Exception as error:
         return report.internal(error)
+
+
+def log_to_stderr(level: int) -> None:
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
 def _finished(command: Callable[[], int]) -> int:

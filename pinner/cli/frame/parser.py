@@ -78,7 +78,7 @@ def shared_options() -> Parser:
         help="file with the bearer token for a server over TCP (default: the token in PINNER_TOKEN, if set)",
     )
     add_config_file(group)
-    group.add_argument("--debug", action="store_true", help="also print the log and the traceback of an error")
+    add_debug(group)
     return parser
 
 
@@ -105,6 +105,10 @@ def add_config_file(to: Options) -> None:
         action="append",
         help="configuration file to read instead of /etc/pinner/pinner.conf; may be repeated",
     )
+
+
+def add_debug(to: Options) -> None:
+    to.add_argument("--debug", action="store_true", help="also print the log and the traceback of an error")
 
 
 def add_noun(commands: Commands, name: str, summary: str, *, implied: str = "", about: str = "") -> Commands:
@@ -166,6 +170,7 @@ def add_database_command(
     if asks:
         yes_option(parser)
     add_config_file(parser)
+    add_debug(parser)
     parser.set_defaults(run=run)
     return parser
 

@@ -1,5 +1,6 @@
 """The ``pinner-manage`` command: set up a host, make tokens for the API, upgrade the database."""
 
+import logging
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -7,13 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pinner.cli.frame.context import agreed, local_caller, require_answer
-from pinner.cli.frame.guard import guarded
+from pinner.cli.frame.guard import guarded, log_to_stderr
 from pinner.cli.frame.parser import (
     ASKING,
     Commands,
     Parser,
     UsageError,
     add_config_file,
+    add_debug,
     exit_status,
     wants_json,
     yes_option,
@@ -43,7 +45,7 @@ without a terminal it needs --yes.
 
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
-    return guarded("pinner-manage", lambda: _run(argv), as_json=wants_json(argv))
+    return guarded("pinner-manage", lambda: _run(argv), debug="--debug" in argv, as_json=wants_json(argv))
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -52,6 +54,8 @@ def _run(argv: Sequence[str]) -> int:
     if shared.config_file and not hasattr(arguments, "run"):  # only the commands of a database have ``run``
         raise UsageError("setup-host and remove-host read no configuration: call them without --config-file")
     arguments.config_file = shared.config_file
+    if shared.debug:
+        log_to_stderr(logging.DEBUG)
     # Before the database is opened: the caller cannot be known after root has been given up.
     arguments.caller = local_caller()
     arguments.execute(arguments)
@@ -61,6 +65,7 @@ def _run(argv: Sequence[str]) -> int:
 def _shared_options() -> Parser:
     parser = Parser(add_help=False)
     add_config_file(parser)
+    add_debug(parser)
     return parser
 
 
@@ -131,6 +136,7 @@ def _register_host_setup(commands: Commands) -> None:
 def _add(commands: Commands, name: str, summary: str, about: str) -> Parser:
     example = f"examples:\n  pinner-manage {name} --dry-run\n  pinner-manage {name}"
     parser = commands.add_parser(name, help=summary, description=about, epilog=f"{exit_status(_STATUS)}\n\n{example}")
+    add_debug(parser)
     parser.add_argument("--dry-run", action="store_true", help="show the steps, and change nothing")
     parser.add_argument(
         "--root",

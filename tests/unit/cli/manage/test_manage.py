@@ -54,6 +54,21 @@ def test_bad_input_is_one_line_and_status_2(argv, config, capsys):
     assert err.count("\n") == 1
 
 
+def test_an_internal_error_is_one_line_that_names_debug(config, capsys, monkeypatch):
+    def fail(_):
+        raise ZeroDivisionError("a fault of our own")
+
+    monkeypatch.setattr("pinner.store.database.schema.current", fail)
+    command = ["db", "current", "--config-file", config]
+    assert main(command) == 1
+    line = "pinner-manage: error: internal: ZeroDivisionError: a fault of our own"
+    assert capsys.readouterr().err == f"{line} (--debug shows the traceback)\n"
+    assert main([*command, "--debug"]) == 1
+    traceback = capsys.readouterr().err
+    assert "Traceback" in traceback
+    assert traceback.endswith(f"{line}\n")
+
+
 def test_a_file_that_is_no_database_is_status_1(config, tmp_path, capsys):
     (tmp_path / "db").mkdir()
     (tmp_path / "db/pinner.sqlite").write_text("not a database" * 500)
