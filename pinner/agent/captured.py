@@ -24,9 +24,7 @@ class CapturedAgent:
     """Satisfies Agent. Runs, events, history and audit trail raise NotFound, changes of the machine Invalid."""
 
     def __init__(
-        self,
-        take_snapshot: Callable[[float], Snapshot],
-        sample: Callable[[Snapshot], HostReading] = HostReading,
+        self, take_snapshot: Callable[[float], Snapshot], sample: Callable[[Snapshot], HostReading] = HostReading
     ) -> None:
         self._take_snapshot = take_snapshot
         self._sample = sample

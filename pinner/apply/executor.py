@@ -16,13 +16,7 @@ from pinner.apply.undo.all_runs import whole_undo
 from pinner.apply.undo.later_runs import corrected_later_runs
 from pinner.apply.undo.undoing import Undoing, undoable, with_prior_facts
 from pinner.model.change import AffinityChange, Change, Target, are_independent, contiguous
-from pinner.model.errors import (
-    NOTHING_CHANGED,
-    Busy,
-    Gone,
-    RunConflict,
-    StoreUnavailable,
-)
+from pinner.model.errors import NOTHING_CHANGED, Busy, Gone, RunConflict, StoreUnavailable
 from pinner.model.kinds import DEFINED
 from pinner.model.machine.process import Lineage
 from pinner.model.plan.plan import Plan

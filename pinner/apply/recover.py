@@ -17,7 +17,7 @@ from pinner.apply.undo.later_runs import corrected_later_runs
 from pinner.apply.undo.undoing import Undoing, undoable, with_prior_facts
 from pinner.model.change import are_independent, group_of
 from pinner.model.kinds import SETTINGS
-from pinner.model.run.journal import UNDO_BEGUN, Entry, Run
+from pinner.model.run.journal import UNDO_BEGUN, Damaged, Entry, Run
 
 RecoveryPolicy = Literal["back", "forward"]
 """Whether an interrupted apply is undone or finished; a rollback is always finished."""
@@ -52,12 +52,7 @@ def _resolve(
 
     entries, damaged = journal.readable_entries(to_undo.id)
     if run.undoes_all:
-        if entries or damaged:
-            damaged += damaged_in_force(journal.in_force(run.host), boot)
-        else:
-            whole = whole_undo(replace(run, boot=boot), journal.in_force(run.host), now(), host)
-            entries, damaged = whole.entries, whole.damaged
-            journal.intend(*entries)
+        entries, damaged = _of_all_runs(run, entries, damaged, host, journal, now, boot)
         under_way = _under_way(entries, host)
         return undoing(undoable(run, entries)).roll_back(persist=False, under_way=under_way, damaged=damaged)
     # Where all changes belong together, an entry of UNDO_BEGUN shows that the undo of all had begun, and recovery
@@ -78,6 +73,23 @@ def _resolve(
         return undoing(due).undo(under_way=under_way, damaged=damaged)
     corrected = corrected_later_runs(to_undo, _rolled_back(entries), host, journal, earlier_boot=earlier)
     return undoing(due, corrected).roll_back(persist=to_undo.persist, under_way=under_way, damaged=damaged)
+
+
+def _of_all_runs(
+    run: Run,
+    entries: tuple[Entry, ...],
+    damaged: tuple[Damaged, ...],
+    host: Host,
+    journal: Journal,
+    now: Callable[[], datetime],
+    boot: str,
+) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
+    """What a rollback of all runs still undoes. The journal has its entries, or gets them now."""
+    if entries or damaged:
+        return entries, damaged + damaged_in_force(journal.in_force(run.host), boot)
+    whole = whole_undo(replace(run, boot=boot), journal.in_force(run.host), now(), host)
+    journal.intend(*whole.entries)
+    return whole.entries, whole.damaged
 
 
 def _rolled_back(entries: Sequence[Entry]) -> list[Entry]:

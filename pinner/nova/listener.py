@@ -20,11 +20,7 @@ from pinner import __version__, wiring  # noqa: E402
 from pinner.model.errors import Invalid, PinnerError  # noqa: E402
 from pinner.nova.broker import bounds  # noqa: E402
 from pinner.nova.broker.broker import BrokerFaults, Receiver  # noqa: E402
-from pinner.nova.broker.notification import (  # noqa: E402
-    Formats,
-    Message,
-    parse,
-)
+from pinner.nova.broker.notification import Formats, Message, parse  # noqa: E402
 from pinner.nova.broker.quarantine import Quarantine  # noqa: E402
 from pinner.nova.delivery.delivery import DeliveryQueue  # noqa: E402
 from pinner.nova.delivery.sender import Sender  # noqa: E402

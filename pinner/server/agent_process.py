@@ -1,10 +1,12 @@
 import os
 import pwd
 from contextlib import ExitStack
+from pathlib import Path
 
 from oslo_config import cfg
 
 from pinner import wiring
+from pinner.agent.local import LocalAgent
 from pinner.agent.socket.server import AgentServer
 from pinner.host.processes.immovable import OwnProcesses
 from pinner.model.errors import Invalid
@@ -25,11 +27,16 @@ def start(config: cfg.ConfigOpts, account: pwd.struct_passwd, undo: ExitStack) -
     """``undo`` ends the threads."""
     threads: list[Heartbeat] = []
     agent = wiring.local_agent(config, OwnProcesses(account.pw_uid), undo, threads)
-    server = AgentServer(agent, wiring.agent_socket(config), account.pw_uid)
+    return [*threads, *answer(agent, wiring.agent_socket(config), account.pw_uid, undo)]
+
+
+def answer(agent: LocalAgent, path: Path, user: int, undo: ExitStack) -> list[Heartbeat]:
+    """Answer root and ``user`` at the socket, until ``undo`` ends it."""
+    server = AgentServer(agent, path, user)
     undo.callback(server.close)
     undo.callback(agent.close)  # runs before server.close, which waits for its callers
     server.start()
-    return [*threads, *server.heartbeats]
+    return server.heartbeats
 
 
 def serve_alone(config: cfg.ConfigOpts) -> None:

@@ -84,10 +84,7 @@ def start(
     control = access_control(config, parts.store)
     undo.callback(control.refusals.close)
     app = create_app(
-        parts.service,
-        control=control,
-        idempotency_keys=parts.store.idempotency_keys,
-        monitor=parts.monitor,
+        parts.service, control=control, idempotency_keys=parts.store.idempotency_keys, monitor=parts.monitor
     )
     server = answer(app, listeners, tls)
     parts.monitor.metrics.queue = server.queue

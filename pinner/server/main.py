@@ -23,8 +23,6 @@ from pinner.server.sockets import ApiAddress
 from pinner.server.supervisor import Supervisor
 from pinner.worker import Heartbeat
 
-PARTS = ("agent", "api")
-
 
 def serve(config_files: list[Path] | None, bind: str | None, port: int | None, only: str | None = None) -> None:
     """Returns after SIGINT or SIGTERM. Raises PinnerError where serving cannot begin, or the API's process was

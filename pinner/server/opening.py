@@ -11,10 +11,9 @@ from pathlib import Path
 from oslo_config import cfg
 
 from pinner import codec, wiring
-from pinner.agent.socket.server import AgentServer
 from pinner.model.errors import NotPermitted, PinnerError, document, revive
 from pinner.owners import require_own
-from pinner.server import api_process, installation, privileges, sockets
+from pinner.server import agent_process, api_process, installation, privileges, sockets
 from pinner.service.protocol import Service
 from pinner.service.remote.remote import RemoteService
 from pinner.service.remote.rest_client import UNIX
@@ -82,10 +81,7 @@ def _private_service(
     undo.callback(os.waitpid, child, 0)
     undo.callback(os.close, keeps)
     agent = wiring.local_agent(config, {os.getpid(), child}, undo)
-    server = AgentServer(agent, path, owner.pw_uid)
-    undo.callback(server.close)
-    undo.callback(agent.close)  # runs before server.close, which waits for its callers
-    server.start()
+    agent_process.answer(agent, path, owner.pw_uid, undo)
     with suppress(BrokenPipeError):  # the API has ended already; its report says why
         os.write(keeps, b".")
     _wait_started(reports)

@@ -44,7 +44,7 @@ def listen(address: ApiAddress, undo: ExitStack, *, wait_seconds: float = 0.0) -
     as_root = os.geteuid() == 0
     group, mode = (group_id(address.group), 0o660) if as_root else (-1, 0o600)
     listening = [listen_unix(address.unix, "[api] socket", group=group, mode=mode, wait_seconds=wait_seconds)]
-    undo.callback(remove, address.unix)
+    undo.callback(address.unix.unlink, missing_ok=True)
     undo.callback(listening[0].close)
     if address.bind:
         listening.append(listen_tcp(address.bind, address.port))
@@ -102,10 +102,6 @@ def prepare(path: Path, field: str, *, wait_seconds: float = 0.0) -> None:
         raise Invalid(field, str(path), f"a path in a folder that can be made ({error.strerror})") from None
     require_own(folder, field)
     _remove_dead(path, field, wait_seconds)
-
-
-def remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
 
 
 def answers(path: Path) -> bool:

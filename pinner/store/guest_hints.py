@@ -65,21 +65,22 @@ class GuestHints:
 
     def old(self, host: str, before: datetime) -> tuple[str, ...]:
         table = tables.guest_hints.c
-        query = select(table.guest).where(table.host == host, as_type(table.at, String) < tables.utc_text(before))
+        query = select(table.guest).where(table.host == host, tables.is_before(table.at, before))
         with reading(self._engine) as connection:
             return tuple(connection.execute(query.order_by(table.guest)).scalars())
 
     def forget(self, host: str, guests: Sequence[str], before: datetime) -> int:
         """Those whose latest event was handled before a moment; returns their number."""
         table = tables.guest_hints
-        old = and_(table.c.host == host, as_type(table.c.at, String) < tables.utc_text(before))
+        old = and_(table.c.host == host, tables.is_before(table.c.at, before))
         statements = (delete(table).where(old, table.c.guest.in_(part)) for part in batches(guests, BATCH))
         return sum(write(self._engine, partial(_rowcount, statement=statement)) for statement in statements)
 
 
 def _hint(row: Row[Any]) -> GuestHint:
     order = codec.load(EventOrder, row.event_order, "event_order") if row.event_order else EventOrder()
-    return GuestHint(row.guest, row.host, row.at, _nova(row.nova), row.leaving_until, order)
+    nova = codec.load(NovaIdentity, row.nova, "nova") if row.nova else None
+    return GuestHint(row.guest, row.host, row.at, nova, row.leaving_until, order)
 
 
 def _columns(hint: GuestHint) -> dict[str, object]:
@@ -93,7 +94,3 @@ def _columns(hint: GuestHint) -> dict[str, object]:
 
 def _rowcount(connection: Connection, statement: Delete) -> int:
     return int(connection.execute(statement).rowcount)
-
-
-def _nova(body: str) -> NovaIdentity | None:
-    return codec.load(NovaIdentity, body, "nova") if body else None

@@ -1,7 +1,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from sqlalchemy import Engine
 
@@ -25,6 +25,8 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Store:
+    """Each part is made of the engine alone."""
+
     snapshots: Snapshots
     plans: Plans
     runs: Runs
@@ -54,23 +56,7 @@ def open_store(url: str) -> Iterator[Store]:
             preparation()
         except StoreUnavailable as error:
             LOG.error("%s", error)
-        yield Store(
-            snapshots=Snapshots(engine),
-            plans=Plans(engine),
-            runs=Runs(engine),
-            outcomes=Outcomes(engine),
-            probes=Probes(engine),
-            audit=Audit(engine),
-            policies=Policies(engine),
-            placements=Placements(engine),
-            backoffs=BackoffTable(engine),
-            guest_hints=GuestHints(engine),
-            idempotency_keys=IdempotencyKeys(engine),
-            tokens=Tokens(engine),
-            agent_heads=AgentHeads(engine),
-            retention=Retention(engine),
-            probe=DatabaseProbe(engine),
-        )
+        yield Store(*(part.type(engine) for part in fields(Store)))  # type: ignore[operator]
     finally:
         engine.dispose()
 

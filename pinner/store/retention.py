@@ -55,12 +55,7 @@ class Retention:
         self._engine = engine
 
     def purge_runs(
-        self,
-        before: datetime,
-        is_kept: Callable[[str], bool],
-        needed: Needed = lambda _: (),
-        *,
-        dry_run: bool = False,
+        self, before: datetime, is_kept: Callable[[str], bool], needed: Needed = lambda _: (), *, dry_run: bool = False
     ) -> int:
         """The ended runs that began before a moment, with their entries. Kept are the run of a recorded placement, a
         run with changes in place whose id ``is_kept`` accepts because it can still be rolled back, and the runs that
@@ -75,7 +70,7 @@ class Retention:
 
     def purge_probes(self, before: datetime, *, dry_run: bool = False) -> int:
         probes = tables.probes
-        old = and_(probes.c.state != "running", _is_before(probes.c.started_at, before))
+        old = and_(probes.c.state != "running", tables.is_before(probes.c.started_at, before))
         return self._purge(probes, old, dry_run=dry_run)
 
     def purge_plans(self, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
@@ -84,25 +79,25 @@ class Retention:
         with reading(self._engine) as connection:
             placed = _placed_plans(connection)
         old_plan = and_(
-            _is_before(plans.c.created_at, before),
+            tables.is_before(plans.c.created_at, before),
             ~exists().where(tables.runs.c.plan == plans.c.id),
             plans.c.id.not_in(placed),
         )
         old_snapshot = and_(
-            _is_before(snapshots.c.taken_at, before), ~exists().where(plans.c.snapshot == snapshots.c.id)
+            tables.is_before(snapshots.c.taken_at, before), ~exists().where(plans.c.snapshot == snapshots.c.id)
         )
         return self._purge(plans, old_plan, dry_run=dry_run), self._purge(snapshots, old_snapshot, dry_run=dry_run)
 
     def purge_tokens(self, before: datetime, *, dry_run: bool = False) -> int:
         table = tables.tokens
-        ended = or_(_is_before(table.c.expires_at, before), _is_before(table.c.revoked_at, before))
+        ended = or_(tables.is_before(table.c.expires_at, before), tables.is_before(table.c.revoked_at, before))
         return self._purge(table, ended, dry_run=dry_run)
 
     def purge_heads(self, before: datetime, *, dry_run: bool = False) -> int:
         """Kept are the last head of each host, and heads that the audit trail names; a later head covers the same
         records."""
         table, audit = tables.agent_heads, tables.audit.c
-        old = select(table.c.host, table.c.seq, table.c.hash).where(_is_before(table.c.at, before))
+        old = select(table.c.host, table.c.seq, table.c.hash).where(tables.is_before(table.c.at, before))
         with reading(self._engine) as connection:
             newest = select(table.c.host, func.max(table.c.seq)).group_by(table.c.host)
             last = {row.host: row[1] for row in connection.execute(newest)}
@@ -118,7 +113,7 @@ class Retention:
 
     def purge_answers(self, before: datetime, *, dry_run: bool = False) -> int:
         table = tables.idempotency_keys
-        old = _is_before(table.c.at, before)
+        old = tables.is_before(table.c.at, before)
         with reading(self._engine) as connection:
             count = connection.execute(select(func.count()).select_from(table).where(old)).scalar_one()
         if count and not dry_run:
@@ -202,12 +197,8 @@ def _ended_runs(before: datetime, after: int) -> Select[Any]:
     )
     in_place = and_(runs.kind != "rollback", or_(runs.state == "applied", changed))
     query = select(runs.seq, runs.id, runs.plan, in_place.label("in_place"))
-    ended = query.where(runs.state != "running", _is_before(runs.started_at, before), runs.seq > after)
+    ended = query.where(runs.state != "running", tables.is_before(runs.started_at, before), runs.seq > after)
     return ended.order_by(runs.seq).limit(BATCH)
-
-
-def _is_before(column: ColumnElement[Any], moment: datetime) -> ColumnElement[bool]:
-    return type_coerce(column, String) < tables.utc_text(moment)
 
 
 def _placed_plans(connection: Connection) -> frozenset[str]:

@@ -6,16 +6,7 @@ from sqlalchemy import Connection, Engine, Row, insert, select, update
 
 from pinner.model.errors import NotFound
 from pinner.model.run.audit import AuditAction, Caller, audit_event
-from pinner.model.run.token import (
-    ID_BYTES,
-    SECRET_BYTES,
-    Role,
-    Token,
-    check_host,
-    check_name,
-    secret_hash,
-    token_text,
-)
+from pinner.model.run.token import ID_BYTES, SECRET_BYTES, Role, Token, check_host, check_name, secret_hash, token_text
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
 from pinner.store.database.engine import reading, write

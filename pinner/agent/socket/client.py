@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -156,17 +156,14 @@ class AgentClient:
 
     def _connect(self) -> socket.socket:
         """Raises HostUnreachable, and TimeoutError where a silent agent has its queue full of connections."""
-        peer = None
         try:
-            peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            connect(peer, str(self._path), self._silence)
+            with ExitStack() as failed:
+                peer = failed.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                connect(peer, str(self._path), self._silence)
+                failed.pop_all()
         except BlockingIOError:
-            if peer is not None:
-                peer.close()
             raise TimeoutError from None
         except OSError as error:
-            if peer is not None:
-                peer.close()
             raise HostUnreachable(self._host, f"its agent does not answer at {self._path}: {error}") from None
         return peer
 

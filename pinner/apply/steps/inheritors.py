@@ -59,13 +59,7 @@ def restore_inheritors(entry: Entry, change: AffinityChange, host: Host, journal
 
 class _Inheritors:
     def __init__(
-        self,
-        entry: Entry,
-        target: Target,
-        since: Lineage,
-        given: frozenset[CpuSet],
-        host: Host,
-        journal: Journal,
+        self, entry: Entry, target: Target, since: Lineage, given: frozenset[CpuSet], host: Host, journal: Journal
     ) -> None:
         self._entry = entry
         self._target = target

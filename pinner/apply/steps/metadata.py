@@ -1,10 +1,11 @@
 """A change of metadata: the guest's metadata names the run's pins before they are made. A pin is pinner's only if both
 agree, so a process may be killed in between."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from pinner.apply.ports import Host
 from pinner.model.change import AffinityChange, Change, MetadataChange, NamedPins, PartPin, Target, overlaid
@@ -13,6 +14,8 @@ from pinner.model.guest.pins_metadata import restored
 from pinner.model.kinds import PINNED
 from pinner.model.run.journal import EARLIER_BOOT, Entry, EntryState
 from pinner.model.text import pins_text
+
+T = TypeVar("T")
 
 REASON = "the guest's metadata names the pins that are pinner's"
 
@@ -38,32 +41,24 @@ def with_metadata(changes: Iterable[Change], host: Host) -> Iterator[Change]:
 
 
 def _change(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataChange | None:
+    target = Target("metadata", pinned.owner, None, pinned.name)
+    parts = {pin.key for pin in pins}
+    no_pins: tuple[PartPin, ...] = ()
     with suppress(Gone):
-        return _of_running(pinned, pins, host)
+        named = _answer(host.guests.named_pins, pinned.owner, NamedPins(None, None))
+        former = tuple(pin for pin in _answer(host.guests.pins, pinned.owner, no_pins) if pin.key in parts)
+        return MetadataChange(target, named.live or (), named.definition or (), pins, REASON, former)
     return None
 
 
-def _of_running(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataChange:
+def _answer(ask: Callable[[str], T], guest: str, default: T) -> T:
+    """The default where libvirt does not answer: the step asks again, and only this guest fails. Raises Gone."""
     try:
-        named = host.guests.named_pins(pinned.owner)
+        return ask(guest)
     except Gone:
         raise
     except PinnerError:
-        # The step asks again, and only this guest fails.
-        named = NamedPins(None, None)
-    target = Target("metadata", pinned.owner, None, pinned.name)
-    parts = {pin.key for pin in pins}
-    former = tuple(pin for pin in _former(pinned.owner, host) if pin.key in parts)
-    return MetadataChange(target, named.live or (), named.definition or (), pins, REASON, former)
-
-
-def _former(guest: str, host: Host) -> tuple[PartPin, ...]:
-    try:
-        return host.guests.pins(guest)
-    except Gone:
-        raise
-    except PinnerError:
-        return ()  # The step asks libvirt again, and only this guest fails.
+        return default
 
 
 def is_made(change: MetadataChange, host: Host) -> bool:

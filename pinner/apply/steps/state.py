@@ -15,16 +15,7 @@ from pinner.apply.ports import Host, Journal
 from pinner.model.change import StateChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
-from pinner.model.kinds import (
-    KINDS,
-    Governor,
-    GuestCpus,
-    Number,
-    PartitionKind,
-    PartitionState,
-    State,
-    cpus_of,
-)
+from pinner.model.kinds import KINDS, Governor, GuestCpus, Number, PartitionKind, PartitionState, State, cpus_of
 from pinner.model.run.journal import Entry, EntryState
 
 Masks = Mapping[ThreadKey, CpuSet]

@@ -24,11 +24,7 @@ def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str =
         entries, damaged = journal.readable_entries(run)
         return bool(damaged) or can_be_undone(journal.run(run), entries, host, boot)
 
-    return journal.purge(
-        before,
-        is_kept,
-        lambda ended: source_runs(ended, journal.in_force(name), boot, host),
-    )
+    return journal.purge(before, is_kept, lambda ended: source_runs(ended, journal.in_force(name), boot, host))
 
 
 def can_be_undone(run: Run, entries: Iterable[Entry], host: Host, boot: str = "") -> bool:

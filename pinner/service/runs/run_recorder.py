@@ -78,7 +78,7 @@ class RunRecorder:
         due = self._unstored(self._due.values())
         if due:
             self._in_doubt = True
-            if self._runs.save_progress(self._run, due, self._changes(due)):
+            if self._runs.save(due, self._changes(due), running=self._run.id):
                 self._count(due)
             self._in_doubt = False
             self._known |= self._due

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, Select, delete, func, insert, inspect
 
 from pinner.model.errors import Invalid
 from pinner.model.run.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead
-from pinner.store.audit.chain import START, link
+from pinner.store.audit.chain import START, fields_of, link
 from pinner.store.database import tables
 from pinner.store.database.engine import reading, write
 
@@ -83,13 +83,7 @@ def _first_kept(through: int) -> Select[tuple[int, str]]:
 
 def append_events(connection: Connection, events: Iterable[AgentEvent]) -> None:
     """Within the caller's transaction: a change and its record are stored together."""
-    rows = [
-        {name: getattr(event, name) for name in AgentEvent.__dataclass_fields__}
-        # A plain string: not every database driver accepts an enum.
-        | {"action": event.action.value, "at": tables.utc_text(event.at)}
-        for event in events
-    ]
-    if rows:
+    if rows := [fields_of(event) for event in events]:
         connection.execute(insert(_TABLE), link(_head(connection), rows))
 
 

@@ -83,12 +83,7 @@ def _moment(since: datetime) -> str:
 
 def append_events(connection: Connection, events: Iterable[AuditEvent]) -> None:
     """Within the caller's transaction: an action and its record are stored together."""
-    due = [
-        {name: getattr(event, name) for name in AuditEvent.__dataclass_fields__}
-        # A plain string: not every database driver accepts an enum.
-        | {"action": event.action.value, "at": tables.utc_text(event.at)}
-        for event in events
-    ]
+    due = [chain.fields_of(event) for event in events]
     if not due:
         return
     rows = chain.link(_head(connection), due)

@@ -7,8 +7,9 @@ from typing import Any
 
 import rfc8785
 
-from pinner.model.run.agent_audit import ChainHead
-from pinner.model.run.audit import ChainCheck
+from pinner.model.run.agent_audit import AgentEvent, ChainHead
+from pinner.model.run.audit import AuditEvent, ChainCheck
+from pinner.store.database.tables import utc_text
 
 START = ChainHead(0, "")
 """Its hash is the first record's previous hash."""
@@ -37,6 +38,12 @@ def canonical(fields: Fields) -> bytes:
         except UnicodeEncodeError:
             pass  # a lone surrogate: rfc8785 refuses it with its own words
     return rfc8785.dumps(dict(fields))
+
+
+def fields_of(event: AuditEvent | AgentEvent) -> dict[str, Any]:
+    fields = {name: getattr(event, name) for name in event.__dataclass_fields__}
+    # A plain string: not every database driver accepts an enum.
+    return fields | {"action": event.action.value, "at": utc_text(event.at)}
 
 
 def link(head: ChainHead, events: Iterable[Fields]) -> list[dict[str, Any]]:

@@ -5,10 +5,12 @@ are never searched is the codec's JSON text; a snapshot and a plan are packed (z
 """
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
     Boolean,
     Column,
+    ColumnElement,
     Dialect,
     ForeignKey,
     Index,
@@ -20,6 +22,7 @@ from sqlalchemy import (
     Text,
     false,
     text,
+    type_coerce,
 )
 from sqlalchemy.dialects.mysql import LONGBLOB, LONGTEXT
 from sqlalchemy.types import TypeDecorator
@@ -40,6 +43,10 @@ class UtcText(TypeDecorator[datetime]):
 
 def utc_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def is_before(column: ColumnElement[Any], moment: datetime) -> ColumnElement[bool]:
+    return type_coerce(column, String) < utc_text(moment)
 
 
 LONG_TEXT = Text().with_variant(LONGTEXT(), "mysql", "mariadb")

@@ -25,25 +25,13 @@ RETRY_SECONDS = 30.0
 _LIMIT_SECONDS = 300.0
 
 
-class UnusableChain:
-    """Satisfies the agent's Chain."""
-
-    def __init__(self, error: StoreUnavailable) -> None:
-        self._error = error
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise StoreUnavailable(**self._error.details)
-
-    append = append_new = heads = records = _refuse
-
-
 class UnusableJournal:
-    """Satisfies apply's Journal; each method that needs the file raises the error of its opening."""
+    """Satisfies apply's Journal, and the agent's Chain; each method that needs the file raises the error of its
+    opening."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self._error = error
-
-        self.chain = UnusableChain(error)
+        self.chain = self
 
     def close(self) -> None:
         pass
@@ -51,15 +39,13 @@ class UnusableJournal:
     def leave(self, run: Run) -> None:
         pass
 
-    def require_room(self) -> None:
-        raise self._error
-
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise StoreUnavailable(**self._error.details)
 
     begin = close_unbegun = end_earlier_boots = intend = note = end = interrupted = purge = _refuse
     run = entries = readable_entries = changes_of = recorded_pins = changed_later = in_force = _refuse
-    placed = placed_processes = moved_processes = allocated = _refuse
+    placed = placed_processes = moved_processes = allocated = require_room = _refuse
+    append = append_new = heads = records = _refuse
 
 
 class LastMasks:

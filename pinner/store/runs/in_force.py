@@ -59,10 +59,7 @@ def of_host(host: str) -> Any:
     restored it."""
     kept = and_(_LASTING, _ENTRIES.state == "gone", _RUNS.state.not_in(_RESTORED))
     return and_(
-        _RUNS.id == _ENTRIES.run,
-        _RUNS.host == host,
-        _RUNS.kind != "rollback",
-        or_(_ENTRIES.state.in_(IN_FORCE), kept),
+        _RUNS.id == _ENTRIES.run, _RUNS.host == host, _RUNS.kind != "rollback", or_(_ENTRIES.state.in_(IN_FORCE), kept)
     )
 
 

@@ -13,8 +13,8 @@ from pinner.model.run.journal import Run
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
 from pinner.store.database.engine import reading, write
+from pinner.store.runs.runs import RUN
 
-_RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
 _COLUMNS = tables.outcomes.c
 _PROBES = tables.probes.c
 
@@ -50,7 +50,7 @@ class Outcomes:
             _COLUMNS.run.is_(None), _COLUMNS.observed == "", and_(runs.watch_seconds > 0, _COLUMNS.watch == ""), goes_on
         )
         query = (
-            select(*_RUN)
+            select(*RUN)
             .outerjoin(tables.outcomes, _COLUMNS.run == runs.id)
             .where(
                 runs.host == host,

@@ -75,21 +75,13 @@ class Runs:
 
         write(self._engine, store)
 
-    def save(self, entries: Iterable[Entry], events: Iterable[Event] = ()) -> None:
-        entries, events = tuple(entries), tuple(events)
-
-        def store(connection: Connection) -> None:
-            write_entries(connection, entries)
-            _append(connection, events)
-
-        write(self._engine, store)
-
-    def save_progress(self, run: Run, entries: Iterable[Entry], events: Iterable[Event]) -> bool:
-        """False, and nothing is stored, if another process has stored the run's end."""
+    def save(self, entries: Iterable[Entry], events: Iterable[Event] = (), *, running: str = "") -> bool:
+        """False, and nothing is stored, where another process has stored the end of the run ``running``, if given."""
         entries, events = tuple(entries), tuple(events)
 
         def store(connection: Connection) -> bool:
-            if connection.execute(select(tables.runs.c.state).filter_by(id=run.id)).scalar() != "running":
+            state = select(tables.runs.c.state).filter_by(id=running)
+            if running and connection.execute(state).scalar() != "running":
                 return False
             write_entries(connection, entries)
             _append(connection, events)

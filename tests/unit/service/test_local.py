@@ -559,7 +559,7 @@ def test_an_apply_continues_without_the_database(service, agent, plan, clock, mo
         raise StoreUnavailable("pinner.sqlite", "disk I/O error")
 
     with monkeypatch.context() as broken:
-        broken.setattr(store.runs, "save_progress", lost)
+        broken.setattr(store.runs, "save", lost)
         broken.setattr(store.runs, "end", lost)
         agent.host.gate.release(1000)
         wait_through(service, run)
