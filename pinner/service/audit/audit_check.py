@@ -94,13 +94,13 @@ class AgentCheck:
             if head.centre_seq:
                 yield Claim(head.centre, "the anchor")
 
-    def findings(self, under_way: Collection[str], purged: int) -> Iterator[TrailFinding]:
+    def findings(self, under_way: Collection[str], purged: int, export: int) -> Iterator[TrailFinding]:
         """See TrailMatch.findings. A kind has at most MAX_FINDINGS findings."""
         yield from self._of_keys()
         yield from self._of_heads()
         if self.reachable:
             yield from self._of_chain()
-            yield from _limited(self.match.findings(under_way, purged))
+            yield from _limited(self.match.findings(under_way, purged, export))
 
     def _observe(self, row: chain.Fields) -> None:
         record = AgentRecord(**row)
@@ -187,13 +187,19 @@ class CentreCheck:
     def purged(self) -> int:
         return self._start.seq
 
+    @property
+    def export(self) -> int:
+        """The number of the record that names the last removed one; 0: none does."""
+        return self._exports.get(self._start, 0)
+
     def _why_cut(self) -> str:
         """Before an export the agents see the centre's head. Their heads up to then are missing only where their own
-        trails begin later."""
-        export = self._exports.get(self._start)
-        if export is None:
+        trails begin later, or are not read to their ends."""
+        export = self.export
+        if not export:
             return "no record names the export before it"
-        seen = [head for agent in self._agents.values() for head in agent.match.seen if head < export]
+        read = [agent.match for agent in self._agents.values() if agent.reachable]
+        seen = [head for match in read for head in match.seen if head < export]
         if seen and max(seen) < self.purged:
             return f"no agent had seen a head after record {max(seen)} when record {export} says that it was exported"
         return ""

@@ -82,7 +82,7 @@ def _verify(lines: Iterator[_Line], key: str, anchors: tuple[SignedHead, ...]) -
     parts.require_end()
     findings = list(centre.findings(checked))
     for agent in agents.values():
-        findings += agent.findings(agent.match.open_runs, centre.purged)
+        findings += agent.findings(agent.match.open_runs, centre.purged, centre.export)
     if signed:  # without one, the findings say what is wrong with the heads
         findings += _uncovered("centre", "", centre.length, seen)
     for head in signed:

@@ -59,8 +59,8 @@ class TrailMatch:
         """Exclusions in the first part of the agent's records."""
         self._requested: defaultdict[Key, list[int]] = defaultdict(list)
         """The numbers of the centre's records of exclusions without a result."""
-        self._begun_before: dict[Key, bool] = {}
-        """Whether the centre's first record of an exclusion is a result."""
+        self._unrequested: defaultdict[Key, list[int]] = defaultdict(list)
+        """The numbers of the centre's records of exclusions whose request is missing."""
         self._uncertain: Counter[Key] = Counter()
         """Exclusions at the centre that the agent may lack."""
         self._excluded_at_centre: Counter[Key] = Counter()
@@ -72,8 +72,8 @@ class TrailMatch:
         self._ended: set[str] = set()
         self._open_at_base: set[str] = set()
         """The runs that had begun, and had not ended, at the centre's first head that the agent saw."""
-        self._at_centre: dict[str, bool] = {}
-        """The runs in the order of their first records, with whether that is a request."""
+        self._first_at: dict[str, int] = {}
+        """The number of the centre's first record of each run; 0: it is a request."""
         self._unmatched: list[_Unmatched] = []
         self.seen: dict[int, tuple[str, int]] = {}
         """Hashes of the centre's heads, with the numbers of the agent's records."""
@@ -83,8 +83,11 @@ class TrailMatch:
         """The number of the centre's first head that the agent saw. Records up to it may be older than the agent's
         trail."""
         self._complete = False
+        self._first = 0
+        """The number of the agent's first record."""
 
     def add_agent(self, record: AgentRecord) -> None:
+        self._first = self._first or record.seq
         match record.action:
             case AgentAction.CENTRE_HEAD:
                 self._add_head(record)
@@ -117,7 +120,7 @@ class TrailMatch:
         key = _centre_key(record)
         run = subject.partition(": " if action == AgentAction.RUN_CHANGE else " of ")[0]
         self._note_state(action, run, result)
-        self._at_centre.setdefault(run, action in BEGINS)
+        self._first_at.setdefault(run, 0 if action in BEGINS else record["seq"])
         self._required.pop(key, None)
         if record["seq"] <= self._base:
             (self._open_at_base.discard if run in self._ended else self._open_at_base.add)(run)
@@ -125,13 +128,14 @@ class TrailMatch:
             self._unmatched.append(_Unmatched(key, record["seq"], action, run, subject, result))
 
     def _add_exclusion(self, seq: int, key: Key, state: str) -> None:
-        self._begun_before.setdefault(key, state != "started")
         if state == "started":
             self._requested[key].append(seq)
         elif state in _UNKNOWN:
             # Of several under way, a later result may belong to the oldest one, which the agent's trail may lack.
             self._uncertain[key] += bool(self._requested[key] and self._requested[key].pop())
         else:
+            if not self._requested[key]:
+                self._unrequested[key].append(seq)
             begin = self._requested[key].pop(0) if self._requested[key] else seq
             self._excluded_at_centre[key] += not state
             self._excluded_since[key] += not state and begin > self._base
@@ -140,24 +144,16 @@ class TrailMatch:
     def open_runs(self) -> frozenset[str]:
         return frozenset(self._started - self._ended)
 
-    def findings(self, under_way: Collection[str], purged: int) -> Iterator[TrailFinding]:
+    def findings(self, under_way: Collection[str], purged: int, export: int) -> Iterator[TrailFinding]:
         """Call it once, at the end.
 
         ``under_way`` are runs whose end the centre had not stored when its records were read. ``purged`` is the number
-        of the centre's last record that retention removed.
+        of the centre's last record that retention removed, and ``export`` that of the record that names it. An action
+        whose request was removed goes on before that record, which is days younger.
         """
-        open_at_purge = self._open_at_purge() if purged else ""
-        yield from self._forged(under_way, purged, open_at_purge)
+        open_at_purge = {run for run, first in self._first_at.items() if purged and 0 < first < export}
+        yield from self._forged(under_way, open_at_purge, export if purged else 0)
         yield from self._unreported(under_way, purged, open_at_purge)
-
-    def _open_at_purge(self) -> str:
-        """The run whose request retention removed, but not its end; empty where there is none.
-
-        An agent refuses others during a run, so it can only be the first one.
-        """
-        kept = ((run, begins) for run, begins in self._at_centre.items() if not (begins and run in self._failed))
-        first, begins = next(kept, ("", True))
-        return "" if begins else first
 
     def _note_state(self, action: str, run: str, result: str) -> None:
         state = result.partition(":")[0]
@@ -199,18 +195,20 @@ class TrailMatch:
         if not self._complete:
             self._required[key] = (seq, run)
 
-    def _forged(self, under_way: Collection[str], purged: int, open_at_purge: str) -> Iterator[TrailFinding]:
+    def _forged(self, under_way: Collection[str], open_at_purge: set[str], export: int) -> Iterator[TrailFinding]:
         for record in self._unmatched:
             if record.key not in self._known and not self._may_lack_counterpart(record, under_way, open_at_purge):
                 text = f"record {record.seq} ({record.action} {record.subject}: {record.result}) was forged or changed"
                 yield self._finding(FindingKind.FORGED, record.seq, record.run, f"{text}: the agent has no such record")
         for key, count in self._excluded_since.items():
-            if count - (purged and self._begun_before[key]) > self._excluded[key]:
+            old = sum(seq < export for seq in self._unrequested[key]) if self._first > 1 else 0
+            if count - old > self._excluded[key]:
                 yield self._finding(FindingKind.FORGED, 0, "", f"{_shown(key)}: the agent did it fewer times")
 
-    def _may_lack_counterpart(self, record: _Unmatched, under_way: Collection[str], open_at_purge: str) -> bool:
+    def _may_lack_counterpart(self, record: _Unmatched, under_way: Collection[str], open_at_purge: set[str]) -> bool:
         run = self._runs.get(record.run)
-        if record.run in {*self._open_at_base, open_at_purge} and self._may_be_removed(record.action, run):
+        was_open = record.run in self._open_at_base or (self._first > 1 and record.run in open_at_purge)
+        if was_open and self._may_be_removed(record.action, run):
             return True
         if record.action in BEGINS:
             # The centre records the request before it asks the agent, and also refusals of its own. A centre that was
@@ -219,7 +217,7 @@ class TrailMatch:
             return record.result != "started" or (not began and record.run in {*self._failed, *under_way})
         if record.action == AgentAction.RUN_END:
             # The centre closes a run as failed also where it never reached the agent.
-            return record.run in self._failed and record.run in {*self._started, open_at_purge}
+            return record.run in self._failed and record.run in {*self._started, *open_at_purge}
         # The agent's process died before it wrote its last notes, or has not written them yet.
         return record.action == AgentAction.RUN_CHANGE and run is not None and (run.recovered or not run.ended)
 
@@ -228,11 +226,11 @@ class TrailMatch:
         """Whether the agent's trail may begin after such an action of a run that had begun earlier."""
         return run is None or not (run.begun or (action == AgentAction.RUN_END and run.ended))
 
-    def _unreported(self, under_way: Collection[str], purged: int, open_at_purge: str) -> Iterator[TrailFinding]:
+    def _unreported(self, under_way: Collection[str], purged: int, open_at_purge: set[str]) -> Iterator[TrailFinding]:
         before = self._first_seen_after(purged) if purged else 0
         for key, (seq, run) in self._required.items():
             known = self._runs[run]
-            if run in under_way or seq < before or (key[0] != AgentAction.RUN_END and run == open_at_purge):
+            if run in under_way or seq < before or (key[0] != AgentAction.RUN_END and run in open_at_purge):
                 continue
             if key[0] == AgentAction.RUN_END and run in self._failed and known.ended.startswith(("failed", "undone")):
                 continue

@@ -133,7 +133,7 @@ class AuditTrail:
         for host, agent in agents.items():
             # What the agent added meanwhile: the centre may have its records already.
             unreachable += self._read(host, agent, _read_newer)
-            findings += agent.findings(under_way, centre.purged)
+            findings += agent.findings(under_way, centre.purged, centre.export)
         summaries = [agent.trail() for agent in agents.values()]
         return verification(checked.records, checked.head, summaries, [*findings, *unreachable])
 

@@ -1,6 +1,7 @@
 """Manipulations by the user who owns the central database, and by callers of the agent's socket."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from support.store.forgery import copy, execute, put_back, rewrite
@@ -9,6 +10,7 @@ from support.values import NOON, make_run
 
 from pinner.model.run.agent_audit import ChainHead, purged_text
 from pinner.model.run.audit import AuditAction, audit_event
+from pinner.service.upkeep.retention import Limits, export_audit
 
 
 def fewer(rows):
@@ -141,6 +143,23 @@ def test_a_forged_record_with_a_correct_hash(used, action):
     if action != "guest.exclude":
         assert found.findings[0].record == used.store.audit.head().seq
         assert f"({action} {subject}: {result})" in found.findings[0].message
+
+
+@pytest.mark.fault(46)
+@pytest.mark.parametrize("action", FORGED)
+def test_a_forged_record_is_the_first_of_its_host_after_an_export(used, tmp_path, action):
+    """Its request may not have been removed: it is younger than the export."""
+    limits = Limits(*[timedelta(days=1)] * 3, tmp_path / "audit")
+    assert export_audit(used.store.retention, limits, NOON + timedelta(days=9), "h1", used.service.export_audit)
+    used.exchange()
+    assert used.agent.journal.chain.cut(8, NOON).seq > 1
+    assert used.verify().result == "intact"
+    subject, before, after, result = FORGED[action]
+    event = audit_event(EVE, NOON, AuditAction(action), "h1", subject, result, before=before, after=after)
+    used.store.audit.append(event)
+    assert used.kinds() == {"forged"}
+    used.exchange()
+    assert used.kinds() == {"forged"}
 
 
 @pytest.mark.fault(46)

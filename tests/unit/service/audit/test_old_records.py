@@ -46,6 +46,21 @@ def test_what_is_exported_leaves_the_centre_and_the_agent_and_verifies(used, tmp
     assert used.verify().result == "intact"
 
 
+def test_an_agent_that_goes_while_its_trail_is_read_is_no_cut(used, tmp_path, monkeypatch):
+    """Of the heads that it saw, the verification has only the first ones."""
+    limits = Limits(*[timedelta(days=1)] * 3, tmp_path / "audit")
+    assert export_audit(used.store.retention, limits, LATER, "h1", used.service.export_audit)
+    read = used.agent.audit_records
+
+    def go(after, _limit):
+        if after:
+            raise HostUnreachable("h1", "gone")
+        return read(0, 12)
+
+    monkeypatch.setattr(used.agent, "audit_records", go)
+    assert used.kinds() == {"unreachable"}
+
+
 @pytest.mark.fault(57)
 def test_records_deleted_without_an_export_are_found(used):
     with used.stopped():
@@ -57,7 +72,7 @@ def test_records_deleted_without_an_export_are_found(used):
     assert "no record names the export" in message(used.verify(), "cut")
 
 
-def findings(agent, centre, purged=0):
+def findings(agent, centre, purged=0, export=1000):
     """The kinds and the centre's records of what a comparison finds."""
     match = TrailMatch("h1")
     for record in agent:
@@ -65,7 +80,7 @@ def findings(agent, centre, purged=0):
     match.end_of_first_part()
     for record in centre:
         match.add_centre(record)
-    return [(finding.kind.value, finding.record) for finding in match.findings((), purged)]
+    return [(finding.kind.value, finding.record) for finding in match.findings((), purged, export)]
 
 
 @pytest.mark.fault(57)
@@ -146,7 +161,7 @@ def test_a_forged_run_without_a_begin_is_found_in_a_trail_whose_old_records_were
     end = next(record for record in reversed(centre) if record["action"] == AgentAction.RUN_END)
     forged = end | {"seq": len(centre) + 1, "subject": "run-9"}
     for purged in range(begins[1]):
-        assert findings(agent, [*centre[purged:], forged], purged) == [("forged", forged["seq"])]
+        assert findings(agent, [*centre[purged:], forged], purged, forged["seq"]) == [("forged", forged["seq"])]
 
 
 @pytest.mark.fault(57)
