@@ -14,7 +14,7 @@ from pinner.model.snapshot import emulator_cpus, vcpu_cpus
 from pinner.model.text import counted
 
 BUSY_EMULATOR = 30.0
-"""Per cent of one CPU: above it, QEMU's main loop is busy."""
+"""Per cent of one CPU."""
 UNEQUAL = 4.0
 """The weight for each vCPU of one guest over that of another."""
 MOST_WEIGHT = 10_000
@@ -168,7 +168,6 @@ def _overlap(reading: HostReading) -> Iterator[Found]:
 
 
 def _foreign(reading: HostReading) -> Iterator[Found]:
-    """Guests that libvirt does not know, on CPUs of placed guests."""
     known = {guest.pid for guest in reading.snapshot.guests}
     placed = vcpu_cpus(reading.snapshot) | reading.snapshot.dedicated
     for process in reading.snapshot.processes:

@@ -115,7 +115,6 @@ def _elsewhere(snapshot: Snapshot, threads: list[Process]) -> Iterator[Remedy]:
 
 
 def _homes(snapshot: Snapshot) -> dict[str, CpuSet]:
-    """The CPUs of kswapd and kcompactd: those of the node that are not isolated."""
     topology = snapshot.topology
     here = {node.id: node.cpus - topology.isolated for node in topology.nodes}
     return {f"{name}{node}": cpus for name in ("kswapd", "kcompactd") for node, cpus in here.items()}

@@ -86,7 +86,7 @@ def _no_room(reading: HostReading) -> Iterator[Found]:
 
 
 def _more(queues: CardQueues | None) -> int:
-    """A larger number of queues that the card can have, or 0."""
+    """0: the card can have no more."""
     return queues.most if queues and queues.count < queues.most else 0
 
 

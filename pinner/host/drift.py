@@ -17,7 +17,6 @@ from pinner.model.policy import Cause, Drift
 BALANCERS = ("numad", "tuned")
 """Services that move threads."""
 IRQBALANCE = "irqbalance"
-"""Moves interrupts, never threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,6 @@ class DriftEvidence:
 
 
 def with_cause(drift: Drift, evidence: DriftEvidence) -> Drift:
-    """A known cause stays."""
     if drift.cause != "unknown" or not drift.actual:
         return drift
     cause, detail = next(_causes(drift, evidence))

@@ -53,16 +53,16 @@ class SnapshotInputs:
     """The ids of pinner's processes."""
     placed: tuple[CpuSet, ...] = ()
     pins: Callable[[Collection[str]], RecordedPins] = lambda _: RecordedPins()
-    """The pins that pinner made on the guests with these UUIDs."""
+    """The pins that pinner made on these guests (by UUID)."""
     sets: NovaSets = NovaSets()
-    """pinner's configuration has these. A missing set is read from ``nova``."""
+    """Of pinner's configuration. A missing set is read from ``nova``."""
     nova: NovaConf | None = None
     owners: AffinityOwners = NO_OWNERS
     minimum_cores: int = 1
     weights: Mapping[str, float] = field(default_factory=dict)
     ovs_masks: Callable[[], OvsMasks] = OvsMasks
     guest_rps: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None
-    """With None, no guest is asked."""
+    """None: no guest is asked."""
     scanner: Scanner | None = None
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic

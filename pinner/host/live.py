@@ -1,5 +1,3 @@
-"""LiveHost: this machine, for an apply."""
-
 from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +27,7 @@ ONLINE = Path("/sys/devices/system/cpu/online")
 
 
 class LiveHost:
-    """apply's Host. It reads threads from the kernel and pins guests through libvirt."""
+    """This machine, for an apply. It reads threads from the kernel and pins guests through libvirt."""
 
     guests_at_once = 8
     """libvirtd answers 20 calls at once by default (max_workers), and others ask it too."""

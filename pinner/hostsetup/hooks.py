@@ -127,7 +127,6 @@ class HookPaths:
 
     @property
     def folders_file(self) -> Path:
-        """The list of the folders that ``install_hooks`` has made."""
         return self.hooks / "pinner-folders"
 
     @property

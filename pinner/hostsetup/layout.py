@@ -13,7 +13,7 @@ ENABLED = ("pinner-agent.service", "pinner-api.socket", "pinner-api.service")
 """The administrator starts the listener, once it is configured."""
 UNITS = (*ENABLED, "pinner-nova-listener.service")
 CONFIG_MODE = 0o640
-"""The configuration may contain passwords: the group may read it."""
+"""It may contain passwords: the group may read it."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Layout:
 
     @property
     def is_image(self) -> bool:
-        """Whether the files are those of a system that does not run."""
+        """The system does not run."""
         return self.root != Path("/")
 
     @property

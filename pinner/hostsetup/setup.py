@@ -205,7 +205,6 @@ def create_account(sysusers: Path) -> None:
 
 
 def remove_account() -> None:
-    """Raises PinnerError."""
     if find_account() is not None:
         run("userdel", ACCOUNT)
     if _has_group():

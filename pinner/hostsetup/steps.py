@@ -49,7 +49,7 @@ def write(path: Path, text: str, mode: int = 0o644, drafts: Path | None = None) 
 
 
 def content(path: Path) -> str | None:
-    """Raises Invalid for a file that cannot be read."""
+    """Raises Invalid."""
     try:
         if not os.path.lexists(path):
             return None
@@ -78,7 +78,7 @@ def check_is_inside(path: Path, root: Path) -> None:
 
 
 def check_is_pinners(path: Path) -> None:
-    """Raises Invalid if another program or person has made the file."""
+    """Raises Invalid."""
     text = content(path)
     if path.is_symlink() or (text is not None and not text.startswith(MARK)):
         raise Invalid(

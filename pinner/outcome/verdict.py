@@ -73,7 +73,6 @@ def least_p(windows: int) -> float:
 
 
 def shift(values: Sequence[float], planned: Sequence[bool]) -> Shift:
-    """Both placements have at least one window."""
     drawn = frozenset(index for index, is_planned in enumerate(planned) if is_planned)
     total, size, count = sum(values), len(drawn), len(values)
 
@@ -187,7 +186,6 @@ def outcome(windows: Sequence[Window]) -> Outcome:
 
 
 def _names(known: Sequence[Set[str]]) -> set[str]:
-    """Each window needs a value of these measures."""
     pings = {measure.name for measure in PINGS}
     some = {name for names in known for name in names}
     return {name for name in some if name not in pings or all(name in names for names in known)}

@@ -64,7 +64,6 @@ def unwatched(before: Sequence[Sample], least: int) -> dict[Measure, int]:
 
 
 def is_blind(before: Sequence[Sample], least: int) -> bool:
-    """No measure can be watched."""
     return all(len(_known(before, measure)) < least for measure in MEASURES)
 
 

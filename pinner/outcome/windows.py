@@ -80,7 +80,6 @@ def shifted(uses: Sequence[float]) -> str:
 
 
 def crossed(runs: Iterable[Run], mark: str, begin: datetime, end: datetime) -> str:
-    """A run of another origin between two times, in words."""
     for run in runs:
         over = run.ended_at is not None and run.ended_at < begin
         if run.origin != mark and run.started_at <= end and not over:

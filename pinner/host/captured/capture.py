@@ -120,7 +120,6 @@ class _Copy:
         return len(contents)
 
     def _copy(self, name: Path) -> bool:
-        """Whether the file could be read and may be saved."""
         try:
             data: bytes | None = files.read(str(self._root / name), records=True)
         except OSError:

@@ -25,8 +25,6 @@ _GUESTS = FOLDER / "guests"
 
 
 class DescribedGuests(Protocol):
-    """The part of Libvirt that a capture needs."""
-
     def descriptions(self) -> Sequence[DomainDescription]: ...
 
     def capabilities(self) -> str: ...
@@ -37,7 +35,7 @@ class CapturedGuests:
         self._root = root
 
     def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
-        """``memory``: see read_guests. Raises Invalid for a damaged file."""
+        """Raises Invalid for a damaged file."""
         domains = []
         for description in self.descriptions():
             try:
@@ -51,11 +49,9 @@ class CapturedGuests:
         return tuple(_read(folder) for folder in sorted((self._root / _GUESTS).glob("*")))
 
     def inactive(self) -> tuple[InactiveGuest, ...]:
-        """Empty: a capture has only the guests that ran."""
         return ()
 
     def capabilities(self) -> str:
-        """Raises Invalid."""
         return _text(self._root / _CAPABILITIES)
 
 

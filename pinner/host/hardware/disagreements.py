@@ -16,7 +16,7 @@ from pinner.model.machine.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class NumaCell:
-    """A NUMA node as libvirt reports it; ``memory_kib`` is None where libvirt does not report the size."""
+    """``memory_kib`` is None where libvirt does not report it."""
 
     id: int
     cpus: CpuSet
@@ -26,7 +26,7 @@ class NumaCell:
 
 
 def parse(capabilities_xml: str) -> tuple[NumaCell, ...]:
-    """Raises Invalid where the text is no capabilities document."""
+    """Raises Invalid."""
     # The parser resolves no entity and opens no connection, because the text comes over a socket.
     parser = etree.XMLParser(resolve_entities=False, no_network=True)
     try:

@@ -150,7 +150,7 @@ _SIBLINGS = (("core_cpus_list", "core_cpus"), ("thread_siblings_list", "thread_s
 
 
 def present(root: Path) -> Mapping[int, Path]:
-    """Raises Invalid where none is found."""
+    """Raises Invalid where no CPU is found."""
     folders = numbered(root / _CPUS, "cpu")
     listed = cpu_list(root / _CPUS / "present") or CpuSet.of(folders)
     cpus = {cpu: folders[cpu] for cpu in listed if cpu in folders}
@@ -160,7 +160,6 @@ def present(root: Path) -> Mapping[int, Path]:
 
 
 def online(root: Path) -> CpuSet:
-    """Raises Invalid where none is found."""
     cpus = present(root)
     listed = cpu_list(root / _CPUS / "online")
     if listed:
@@ -227,7 +226,7 @@ _SLOWER = (1078, 1024)
 """capacity_greater of kernel/sched/sched.h."""
 
 _TRIED = 4
-"""So many CPUs are tried, because an offline one has no frequency."""
+"""An offline CPU has no frequency."""
 
 
 def read_core_classes(root: Path, folders: Mapping[int, Path], siblings: Mapping[int, CpuSet]) -> Mapping[int, int]:

@@ -29,7 +29,6 @@ _RESOLVE = RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_PATH = 4096
-"""PATH_MAX."""
 
 _BUFFER = 65536
 """Bytes. A cpuset's list of 8,192 CPUs takes 40 KiB at most."""
@@ -114,7 +113,6 @@ def open_path(top: int, path: str, names: Iterable[str], flags: int, resolve: in
 
 
 def _open_by_parts(top: int, path: str, names: Iterable[str], flags: int) -> int:
-    """Raises OSError, Busy."""
     opened = files.open_file(".", flags, top)
     for name in names:
         outer = opened

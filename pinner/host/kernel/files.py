@@ -127,7 +127,7 @@ def cpu_list(path: Path) -> CpuSet | None:
 
 
 def counts(folder: Path, names: Iterable[str]) -> dict[str, int]:
-    """The numbers in these files; a file without one is left out."""
+    """A file without a number is left out."""
     values = ((name, number(folder / name)) for name in names)
     return {name: value for name, value in values if value is not None}
 

@@ -62,8 +62,6 @@ class CpuChanged(NamedTuple):
 
 
 class EventsLost(NamedTuple):
-    """pinner did not read some events in time."""
-
     what: str
 
 

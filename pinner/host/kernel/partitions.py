@@ -100,7 +100,7 @@ def set_partition(root: Path, path: str, state: PartitionState, allow: Callable[
 
 
 def allow(unit: str, cpus: CpuSet) -> None:
-    """Have systemd give a unit these CPUs (none: no limit) until the next boot. Raises ApplyFailed."""
+    """No CPUs: no limit. The limit lasts until the next boot. Raises ApplyFailed."""
     set_property(unit, f"AllowedCPUs={cpus}")
 
 

@@ -41,7 +41,6 @@ class Trace:
     events: Iterator[SchedEvent]
     """The events by time, read one by one: a busy host has millions."""
     end: float
-    """The end by the clock of the events."""
     seconds: float
     lost: int
 
@@ -121,7 +120,6 @@ def remove_left(root: Path) -> None:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    """Raises OSError."""
     lock = files.open_file(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -61,7 +61,7 @@ def _culprits(
 
 
 def _culprit(root: Path, tid: int, seconds: float, total: float, guest: str, traced: str) -> Culprit:
-    """A thread as /proc shows it now; an ended one has only the name of the trace."""
+    """An ended thread has only the name of the trace."""
     share, ms = round(seconds / total, 4), round(seconds * 1000, 3)
     if not tid:
         return Culprit(0, "idle", 0, "", "", ms, share)
@@ -99,7 +99,6 @@ def waits(events: Iterable[SchedEvent], threads: Collection[int], end: float) ->
 @dataclass(slots=True)
 class _Cpu:
     runs: int | None = None
-    """None until the first switch."""
     since: float = 0.0
     """Until then the waiting in its queue is counted."""
     queue: dict[int, float] = field(default_factory=dict)

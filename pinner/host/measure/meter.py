@@ -23,12 +23,10 @@ _TAP_LOSSES = ("rx_dropped", "tx_dropped")
 
 
 _LIST_SECONDS = 30.0
-"""Between two questions to libvirt: a new guest is measured later at most by that."""
+"""A new guest is measured later at most by that."""
 
 
 class Domains(Protocol):
-    """The part of Libvirt that the meter needs."""
-
     users: Mapping[str, int | None]
 
     def active(self) -> list[ActiveDomain]: ...

@@ -55,7 +55,6 @@ def _moment() -> Moment:
 
 class Echoes:
     def __init__(self, address: str) -> None:
-        """Raises OSError."""
         self._is_v6 = ipaddress.ip_address(address).version == 6
         self._request, self._answer = (128, 129) if self._is_v6 else (8, 0)
         self._socket = self._opened()
@@ -75,7 +74,6 @@ class Echoes:
             return socket.socket(family, socket.SOCK_RAW | socket.SOCK_NONBLOCK, protocol)
 
     def send(self, token: bytes) -> None:
-        """Raises OSError."""
         packet = _HEADER.pack(self._request, 0, 0, 0, 1) + token
         # The kernel itself fills the sum in where the socket is not a raw one of IPv4.
         packet = packet[:2] + struct.pack("!H", _sum(packet)) + packet[4:]

@@ -159,7 +159,6 @@ def _is_given(arguments: tuple[str, ...], option: str) -> bool:
 
 
 def _expanded(path: str, started: Started, root: ProcessRoot) -> str:
-    """As os.path.expanduser."""
     if not path.startswith("~"):
         return path
     name, slash, rest = path[1:].partition("/")

@@ -46,7 +46,6 @@ class ProcessRoot:
             return False
 
     def stat(self, path: str) -> os.stat_result:
-        """Raises OSError."""
         with self._opened(path) as descriptor:
             return os.fstat(descriptor)
 
@@ -101,7 +100,7 @@ def opened(folder: str, process: int | None = None) -> Iterator[ProcessRoot]:
 
 
 def is_roots_own(status: os.stat_result) -> bool:
-    """Whether it is a regular file of root that only root can write."""
+    """A regular file of root that only root can write."""
     return stat.S_ISREG(status.st_mode) and status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 

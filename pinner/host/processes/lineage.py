@@ -175,7 +175,7 @@ def _is_fork(lineage: Lineage, relative: Relative) -> bool:
 
 
 def ticks() -> int:
-    """Clock ticks after boot, as in the start times of processes."""
+    """Clock ticks after boot."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * procfs.HERTZ)
 
 
@@ -188,7 +188,6 @@ def scan() -> dict[int, Relative]:
 
 
 def _relative(pid: int, stat: bytes) -> Relative:
-    """Raises ValueError, IndexError."""
     fields = stat[stat.rindex(b")") + 2 :].split()
     addresses = [int(fields[number]) for number in _ADDRESSES]
     layout = " ".join(f"{address:x}" for address in addresses) if all(addresses[:2]) else ""
@@ -216,7 +215,7 @@ def _service(pid: int) -> str:
 
 
 def _is_first(pid: int) -> bool:
-    """Whether it is the first process of its namespace (NSpid, pid_namespaces(7))."""
+    """NSpid says so (pid_namespaces(7))."""
     with suppress(OSError):
         match = _IDS.search(files.read(f"/proc/{pid}/status"))
         return match is not None and match[1].split()[-1:] == [b"1"]

@@ -64,7 +64,7 @@ _QUESTION = {
 
 
 class Ovsdb:
-    """The masks of one database. Threads may share it."""
+    """Threads may share it."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -122,7 +122,6 @@ def _ask(path: Path, end: float) -> Any:
 
 
 def _left(end: float) -> float:
-    """Raises TimeoutError."""
     remaining = end - time.monotonic()
     if remaining <= 0:
         raise TimeoutError(f"no answer within {ANSWER_SECONDS:g} s")

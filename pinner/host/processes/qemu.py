@@ -124,7 +124,7 @@ def user_id(name: str) -> int | None:
 
 
 def is_incoming(root: Path, pid: int) -> bool:
-    """Whether it came by a migration, or from a saved guest."""
+    """The guest came by a migration, or from a saved image."""
     try:
         return b"-incoming" in files.read_start(f"{root}/proc/{pid}/cmdline", _MAX_COMMAND).split(b"\0")
     except OSError:
@@ -132,7 +132,7 @@ def is_incoming(root: Path, pid: int) -> bool:
 
 
 def memory_per_node(root: Path, pid: int) -> dict[int, int]:
-    """Resident KiB; see ``resident``."""
+    """Resident KiB."""
     return resident(root, pid).per_node
 
 

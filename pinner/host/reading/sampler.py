@@ -51,7 +51,6 @@ def take_reading(
 
 
 def with_rates(reading: HostReading) -> HostReading:
-    """The packets a second of its cards are those between the two samples."""
     if reading.before is None:
         return reading
     before, now = (
@@ -162,7 +161,6 @@ _RESOURCES = ("cpu", "memory", "io")
 
 
 def read_idle(root: Path) -> tuple[IdleState, ...]:
-    """Empty without cpuidle."""
     folder = root / "sys/devices/system/cpu"
     return tuple(
         IdleState(

@@ -28,7 +28,6 @@ _INDEX = re.compile(r"\d{1,10}", re.ASCII)
 LIVE = Path("/")
 FOLDER = Path("/sys/class/net")
 _REQUEST = 0x8946
-"""SIOCETHTOOL"""
 _IFREQ = struct.Struct("@16sP16x")
 """The name, and the address of the request's data."""
 _ENDED = (errno.ENODEV, errno.ENOENT, errno.ENXIO)
@@ -100,7 +99,6 @@ def _socket() -> socket.socket:
 
 
 def name_of(target: Target) -> str:
-    """Raises Gone, Invalid."""
     if target.part is not None:
         raise Invalid(target.kind, str(target)[:80], "the name and index of an interface")
     return named(FOLDER, target)

@@ -46,7 +46,7 @@ def with_packet_rates(
 
 
 def read_coalescing(root: Path, refused: list[RefusedSetting]) -> tuple[RxCoalescing, ...] | None:
-    """None for another root than this machine's. No rates: see with_packet_rates."""
+    """No rates: see with_packet_rates."""
     if root != cards.LIVE:
         return None
     return tuple(
@@ -56,7 +56,6 @@ def read_coalescing(root: Path, refused: list[RefusedSetting]) -> tuple[RxCoales
 
 
 def usecs_of(target: Target) -> Number:
-    """Raises Gone, and ApplyFailed where the driver does not answer."""
     name = cards.name_of(target)
     try:
         return Number(_read(name)[_USECS])
@@ -65,7 +64,7 @@ def usecs_of(target: Target) -> Number:
 
 
 def set_usecs(target: Target, usecs: Number) -> None:
-    """Other values stay. Raises Gone, ApplyFailed."""
+    """Other values stay."""
     name = cards.name_of(target)
     if not 0 <= usecs.value <= _MAX_US:
         raise ApplyFailed(str(target), f"asked for {usecs} us, and 0 to {_MAX_US} are possible")

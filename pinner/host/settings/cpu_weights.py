@@ -49,7 +49,7 @@ def read_cpu_weights(root: Path) -> Mapping[str, int]:
 
 
 def weight_of(root: Path, target: Target) -> Number:
-    """Where the slice has no cgroup, the weight that systemd will give it for the next guest. Raises ApplyFailed."""
+    """Where the slice has no cgroup, the weight that systemd will give it for the next guest."""
     _require_known(target)
     weight = cpu_weight(mount_of(root, "cpu"), SLICE)
     if weight is not None:
@@ -69,8 +69,8 @@ def set_weight(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """The default removes the setting. Raises Invalid; ApplyFailed also where the kernel shows another weight: then
-    systemd has none."""
+    """The default removes the setting. Where the kernel shows another weight, ApplyFailed is raised, and systemd has
+    none."""
     _require_known(target)
     if not 1 <= weight.value <= _MOST:
         raise Invalid("CPU weight", str(weight), f"a number from 1 to {_MOST}")

@@ -25,8 +25,8 @@ _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 
 
 def read_governors(root: Path, of_cpus: Mapping[int, str]) -> tuple[FrequencyDomain, ...] | None:
-    """Domains with an online CPU; ``of_cpus`` has the governors of these. None: a captured machine does not say for
-    which CPUs."""
+    """Domains with an online CPU; ``of_cpus`` has the governors of these. None on a captured machine, which does not
+    say for which CPUs."""
     folders = files.numbered(root / _FOLDER, "policy")
     domains = []
     for number, folder in folders.items():
@@ -38,13 +38,12 @@ def read_governors(root: Path, of_cpus: Mapping[int, str]) -> tuple[FrequencyDom
 
 
 def governor_of(root: Path, target: Target) -> Governor:
-    """Raises Gone, and ApplyFailed where all its CPUs are offline."""
+    """Raises ApplyFailed where all its CPUs are offline."""
     with _domain(root, target) as folder:
         return _read(folder, target)
 
 
 def set_governor(root: Path, target: Target, governor: Governor) -> None:
-    """Raises Gone, ApplyFailed."""
     if not _NAME.fullmatch(governor.name):
         raise Invalid("governor", governor.name[:80], "the name of a governor")
     with _domain(root, target) as folder:

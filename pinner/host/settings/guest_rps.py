@@ -26,7 +26,6 @@ from pinner.model.kinds import GuestCpus
 from pinner.model.settings.cards import GuestQueue, GuestRps
 
 Ask = Callable[[str], str]
-"""A call gives the agent's answer to a command, both as JSON. Raises Gone, Busy, ApplyFailed."""
 
 SECONDS = 5.0
 """A conversation takes milliseconds. No command but CLOSE begins later."""
@@ -198,7 +197,7 @@ class GuestRpsReader:
         self._pauses: dict[str, _Pause] = {}
 
     def read(self, guests: Iterable[Guest]) -> tuple[GuestRps, ...]:
-        """Guests with several vCPUs and a card are asked."""
+        """Asks guests with several vCPUs and a card."""
         end = self._clock() + ALL_SECONDS
         chosen = [
             candidate
@@ -233,13 +232,13 @@ class GuestRpsReader:
 
 
 def vcpus_of(agents: Agents, target: Target) -> GuestCpus:
-    """Raises Gone where the guest has restarted, and the errors of GuestAgent."""
+    """Raises Gone also where the guest has restarted."""
     agent, path = _queue(agents, target)
     return GuestCpus(_mask(agent, path, str(target)))
 
 
 def set_vcpus(agents: Agents, target: Target, wanted: GuestCpus) -> None:
-    """An empty set turns it off. Raises as ``vcpus_of``, and ApplyFailed."""
+    """An empty set turns it off."""
     agent, path = _queue(agents, target)
     agent.write(path, f"{wanted.vcpus.mask()}\n")
     if (now := _mask(agent, path, str(target))) != wanted.vcpus:

@@ -66,7 +66,6 @@ def read_irqbalance(root: Path, balancers: tuple[Balancer, ...]) -> tuple[Balanc
 
 
 def banned_cpus(target: Target) -> CpuSet:
-    """Raises Gone, and ApplyFailed where it does not answer."""
     return _setup(target).banned
 
 
@@ -76,7 +75,7 @@ def set_banned(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Waits until irqbalance says so. Raises Gone, ApplyFailed."""
+    """Waits until irqbalance says so."""
     setup = _setup(target)
     if setup.seconds > _MOST_SECONDS and setup.banned != cpus:
         raise ApplyFailed(str(target), f"it takes new banned CPUs only every {setup.seconds} s")

@@ -26,7 +26,7 @@ _OWNER_WRITES = 0o200
 
 
 def read_device_irqs(root: Path, balancers: tuple[Balancer, ...] = ()) -> DeviceIrqs | None:
-    """None where the kernel does not tell, as on a captured machine. ``balancers`` move them."""
+    """``balancers`` move them."""
     if not (root / _FOLDER).is_dir():
         return None
     devices = devices_by_irq(root)
@@ -70,7 +70,7 @@ def is_managed(root: Path, number: int) -> bool | None:
 
 
 def affinity(root: Path, target: Target) -> CpuSet:
-    """Raises Gone where its number has another device or driver now."""
+    """Raises Gone also where its number has another device or driver now."""
     _require_same(root, target)
     cpus = files.cpu_list(root / _FOLDER / str(target.part) / _LIST)
     if cpus is None:
@@ -79,7 +79,6 @@ def affinity(root: Path, target: Target) -> CpuSet:
 
 
 def set_affinity(root: Path, target: Target, cpus: CpuSet) -> None:
-    """Raises Gone, ApplyFailed."""
     _require_same(root, target)
     try:
         opened = beneath.folder(root / _FOLDER, str(target.part))

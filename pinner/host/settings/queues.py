@@ -28,7 +28,6 @@ class _Channels(NamedTuple):
 
 
 def read_queues(root: Path, refused: list[RefusedSetting]) -> tuple[CardQueues, ...] | None:
-    """None for another root than this machine's."""
     if root != cards.LIVE:
         return None
     return tuple(
@@ -38,7 +37,6 @@ def read_queues(root: Path, refused: list[RefusedSetting]) -> tuple[CardQueues, 
 
 
 def count_of(target: Target) -> Number:
-    """Raises Gone, and ApplyFailed where the driver does not answer."""
     name = cards.name_of(target)
     try:
         return Number(_read(name).combined)
@@ -47,7 +45,7 @@ def count_of(target: Target) -> Number:
 
 
 def set_count(target: Target, count: Number) -> None:
-    """Sets the queues that receive and send. Raises Gone; ApplyFailed also beyond the maximum."""
+    """Sets the queues that receive and send. Raises ApplyFailed also beyond the maximum."""
     name = cards.name_of(target)
     try:
         now = _read(name)

@@ -28,7 +28,6 @@ class _Rings(NamedTuple):
 
 
 def read_rings(root: Path, refused: list[RefusedSetting]) -> tuple[RxRing, ...] | None:
-    """None for another root than this machine's."""
     if root != cards.LIVE:
         return None
     return tuple(
@@ -38,7 +37,6 @@ def read_rings(root: Path, refused: list[RefusedSetting]) -> tuple[RxRing, ...] 
 
 
 def size_of(target: Target) -> Number:
-    """Raises Gone, and ApplyFailed where the driver does not answer."""
     name = cards.name_of(target)
     try:
         return Number(_read(name).rx)
@@ -47,7 +45,7 @@ def size_of(target: Target) -> Number:
 
 
 def set_size(target: Target, size: Number) -> None:
-    """Other rings stay. Raises Gone; ApplyFailed also beyond the maximum."""
+    """Other rings stay. Raises ApplyFailed also beyond the maximum."""
     name = cards.name_of(target)
     try:
         now = _read(name)

@@ -34,17 +34,17 @@ class Facts:
     balancers: tuple[Balancer, ...] = ()
     guests: tuple[Guest, ...] = ()
     governors: Mapping[int, str] = field(default_factory=dict)
-    """The governors of the CPUs that have one."""
     ask_guests: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None
-    """With None, no guest is asked."""
+    """None: no guest is asked."""
     refused: list[RefusedSetting] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class HostRow(Generic[S]):
     state: Callable[[Access, Target], S]
-    """Raises Gone, ApplyFailed."""
+    """Raises Gone; ApplyFailed also where a driver or service does not answer."""
     set_state: Callable[[Access, Target, S], None]
-    """Sets and reads back. Raises Gone, NotPermitted, ApplyFailed."""
+    """Sets and reads back. Raises Gone, NotPermitted, ApplyFailed, Invalid for another target."""
     read: Callable[[Facts], object] | None = None
-    """The value of the snapshot's field, if the kind has one."""
+    """The value of the snapshot's field, None where it is not known (another root than this machine's, an old kernel);
+    without a reader, the kind has no field."""

@@ -23,7 +23,6 @@ _ENDED = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
 
 
 def read_rps(root: Path) -> tuple[RpsQueue, ...] | None:
-    """None where the kernel tells about no interfaces."""
     folder = root / _FOLDER
     if not folder.is_dir():
         return None
@@ -38,13 +37,12 @@ def read_rps(root: Path) -> tuple[RpsQueue, ...] | None:
 
 
 def cpus_of(root: Path, target: Target) -> CpuSet:
-    """Raises Gone."""
     with _queue(root, target) as folder:
         return _read(folder, target)
 
 
 def set_cpus(root: Path, target: Target, cpus: CpuSet) -> None:
-    """An empty set turns it off. Raises Gone, ApplyFailed."""
+    """An empty set turns it off."""
     with _queue(root, target) as folder:
         try:
             beneath.write(folder, _FILE, cpus.mask())
@@ -71,7 +69,7 @@ def _read(folder: int, target: Target) -> CpuSet:
 
 @contextmanager
 def _queue(root: Path, target: Target) -> Iterator[int]:
-    """Whatever the interface's name is now. Raises Gone, Invalid."""
+    """By index, whatever the interface's name is now. Raises Gone, Invalid."""
     if target.part is None:
         raise Invalid("rps", str(target)[:80], _EXPECTED)
     interface = cards.named(root / _FOLDER, target, _EXPECTED)

@@ -17,7 +17,6 @@ _NUMBER = re.compile(r"-?\d{1,10}", re.ASCII)
 
 
 def read_sysctls(root: Path) -> Mapping[str, int] | None:
-    """None where the kernel tells about none, as on a captured machine."""
     if not (root / _FOLDER).is_dir():
         return None
     return parsed(lambda path: files.text(root / path) or "")
@@ -34,7 +33,6 @@ def _parse(text: str) -> int | None:
 
 
 def value_of(root: Path, target: Target) -> Number:
-    """Raises Gone."""
     parent, name = _path(target)
     try:
         with beneath.folder(root / _FOLDER, parent) as folder:
@@ -48,7 +46,7 @@ def value_of(root: Path, target: Target) -> Number:
 
 
 def set_value(root: Path, target: Target, value: Number) -> None:
-    """Raises Gone; ApplyFailed also where the kernel made another value of it."""
+    """Raises ApplyFailed also where the kernel made another value of it."""
     parent, name = _path(target)
     try:
         with beneath.folder(root / _FOLDER, parent) as folder:

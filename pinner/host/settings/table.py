@@ -12,7 +12,6 @@ from pinner.model.kinds import KINDS, WITH_STATE, State, TargetKind
 
 
 def _row(kind: TargetKind) -> HostRow[Any]:
-    """Raises ImportError, TypeError."""
     row = getattr(import_module(f"{__package__}.{KINDS[kind].module}"), "ROW", None)
     if not isinstance(row, HostRow) or (row.read is None) != (KINDS[kind].remedy is None):
         raise TypeError(f"host/settings/{KINDS[kind].module}.py needs a ROW, with read for a setting")

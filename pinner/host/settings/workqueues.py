@@ -12,7 +12,6 @@ _WHAT = "the kernel's work queues"
 
 
 def unbound(root: Path) -> CpuSet:
-    """Raises Gone if the kernel does not report them."""
     cpus = files.cpu_mask(root / UNBOUND)
     if cpus is None:
         raise Gone(_WHAT)
@@ -20,7 +19,6 @@ def unbound(root: Path) -> CpuSet:
 
 
 def set_unbound(root: Path, cpus: CpuSet) -> None:
-    """Raises Gone, NotPermitted, ApplyFailed."""
     try:
         (root / UNBOUND).write_text(cpus.mask())
     except FileNotFoundError:

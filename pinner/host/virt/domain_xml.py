@@ -168,7 +168,7 @@ def _pin_path(target: Target) -> str:
 
 
 def _number(text: str, most: int = 2**64 - 1) -> int:
-    """libvirt's numbers have 64 bits; those of a captured file may have any length. Raises ValueError."""
+    """libvirt's numbers have 64 bits; those of a captured file may have any length."""
     number = int(text)
     if not 0 <= number <= most:
         raise ValueError(f"{shown(text)} is not a number from 0 to {most}")

@@ -91,7 +91,7 @@ def read_guests(
 def read_guest(
     root: Path, domain: ActiveDomain, processes: qemu.Processes, units: partitions.UnitReader, *, memory: bool = True
 ) -> Guest:
-    """``memory``: see read_guests. Raises Gone where QEMU has ended."""
+    """Raises Gone where QEMU has ended."""
     pid = processes.qemus.get(domain.uuid)
     if pid is None:
         raise Gone(f"guest {domain.name}")
@@ -142,7 +142,6 @@ def binding_pins(guest: Guest, recorded: RecordedPins) -> dict[int, CpuSet]:
 
 
 def without_recorded_pins(guest: Guest, recorded: RecordedPins) -> Guest:
-    """The guest without the operator_pins and numa.pins that pinner wrote."""
     pins = tuple(
         pin
         for pin in guest.operator_pins

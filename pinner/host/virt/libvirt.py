@@ -63,7 +63,7 @@ class Libvirt:
         return str(self._daemon.ask("the capabilities", lambda connection: connection.getCapabilities()))
 
     def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
-        """A guest that ends meanwhile is left out. ``memory``: see read_guests."""
+        """A guest that ends meanwhile is left out."""
         domains = self.active()
         processes = qemu.find(root, {domain.uuid for domain in domains}, self.users)
         return read_guests(root, domains, processes, memory=memory)
@@ -131,8 +131,8 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def require_answering(self, target: Target) -> None:
-        """Raises Busy where a call has waited for the guest's QEMU for ``occupied_seconds`` or longer
-        (virDomainGetControlInfo, which does not wait itself)."""
+        """A call has waited for the guest's QEMU for ``occupied_seconds`` or longer (virDomainGetControlInfo, which
+        does not wait itself)."""
 
         # A key of its own: it must not wait for an overdue call.
         seconds = self._daemon.ask_domain(str(target), target.owner, reading.occupied, key=f"{target.owner} control")
@@ -140,7 +140,6 @@ class Libvirt:
             raise Busy(str(target), f"its QEMU has not answered libvirt for {seconds:.0f} s", overdue=False)
 
     def pin_of(self, target: Target) -> CpuSet | None:
-        """The pin in libvirt's live XML."""
         domain = domain_xml.parse(self._daemon.ask_domain(str(target), target.owner, lambda domain: domain.XMLDesc(0)))
         return domain.pin_of(target.kind, target.part)
 
@@ -148,18 +147,14 @@ class Libvirt:
         return self._daemon.ask_domain(f"guest {guest}", guest, lambda domain: bool(domain.isPersistent()))
 
     def definition(self, guest: str) -> str:
-        """The <cputune> of the persistent definition; empty where it has none."""
         xml = self._daemon.ask_domain(
             f"guest {guest}", guest, lambda it: it.XMLDesc(_INACTIVE) if it.isPersistent() else ""
         )
         return domain_xml.cputune(xml) if xml else ""
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
-        """``definition`` is a result of ``definition()``; if the target has no pin there, its pin is removed.
-
-        The rest of the definition, including passwords, stays, and a guest that was undefined since is not defined
-        again. Raises ApplyFailed also where the present pin is none of the ``given`` CPUs: then it stays.
-        """
+        """``definition`` is a result of ``definition()``. The rest of the definition, including passwords, stays, and a
+        guest that was undefined since is not defined again."""
 
         def work(domain: libvirt.virDomain) -> None:
             xml = domain.XMLDesc(_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE)
@@ -175,7 +170,7 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def named_pins(self, guest: str) -> NamedPins:
-        """The pins that pinner's metadata names (virDomainGetMetadata)."""
+        """See virDomainGetMetadata."""
 
         def work(domain: libvirt.virDomain) -> NamedPins:
             live = reading.named_pins(domain, _LIVE)
@@ -186,13 +181,12 @@ class Libvirt:
         return self._daemon.ask_domain(f"guest {guest}", guest, work, key=f"{guest} metadata")
 
     def pins(self, guest: str) -> tuple[PartPin, ...]:
-        """The pins in the live XML, whoever made them."""
         return domain_xml.pins_in(self._daemon.ask_domain(f"guest {guest}", guest, lambda domain: domain.XMLDesc(0)))
 
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
     ) -> None:
-        """See domain_xml.restored (virDomainManagedSaveDefineXML). Without a saved image, nothing happens."""
+        """See virDomainManagedSaveDefineXML. Without a saved image, nothing happens."""
 
         def work(domain: libvirt.virDomain) -> None:
             if xml := reading.saved_xml(domain):
@@ -201,7 +195,7 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
-        """pinner's metadata gets their names (virDomainSetMetadata); a part that is None stays."""
+        """See virDomainSetMetadata."""
         both = pins.live == pins.definition
         writes = {_LIVE | _CONFIG: pins.live} if both else {_LIVE: pins.live, _CONFIG: pins.definition}
 
@@ -218,11 +212,8 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def numatune(self, target: Target) -> str:
-        """The nodes of the guest's live numatune, empty where libvirt cannot change them. Raises ApplyFailed, too.
-
-        Since libvirt 8.0 they can be changed only in mode restrictive. pinner never creates a numatune, because it
-        could not remove it again.
-        """
+        """Since libvirt 8.0 the nodes can be changed only in mode restrictive. pinner never creates a numatune, because
+        it could not remove it again. Raises ApplyFailed, too."""
         parameters = self._daemon.ask_domain(str(target), target.owner, lambda domain: domain.numaParameters(_LIVE))
         restrictive = parameters.get(libvirt.VIR_DOMAIN_NUMA_MODE) == libvirt.VIR_DOMAIN_NUMATUNE_MEM_RESTRICTIVE
         return str(parameters.get(libvirt.VIR_DOMAIN_NUMA_NODESET, "")) if restrictive else ""

@@ -32,7 +32,7 @@ _MAX_TIMEOUTS = 2
 KEEP_SECONDS = 5.0
 
 _Job = Callable[[], Callable[[], None]]
-"""It does the work, and returns what gives the answer to the caller."""
+"""Does the work, and returns what gives the answer to the caller."""
 
 
 class TimedCalls:
@@ -87,7 +87,6 @@ class TimedCalls:
         return answer.result()
 
     def _start(self, job: _Job) -> None:
-        """The caller has the lock."""
         if self._idle:
             self._idle.pop().put(job)
             return
@@ -167,10 +166,8 @@ class _Link:
 
 
 class Connections:
-    """Connects at the first call, and again after a lost connection. Threads may share it.
-
-    Each call raises HostUnreachable, NotPermitted, and Busy where it takes too long.
-    """
+    """Connects at the first call, and again after a lost connection. Threads may share it. Each call raises
+    HostUnreachable, NotPermitted, and Busy where it takes too long."""
 
     def __init__(self, uri: str, call_timeout: float) -> None:
         """``call_timeout``: seconds of a call about one guest."""
@@ -272,5 +269,4 @@ class Connections:
 
 
 def _errno(error: libvirt.libvirtError) -> int:
-    """The number of a VIR_ERR_SYSTEM_ERROR, else 0."""
     return error.get_int1() if error.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR else 0

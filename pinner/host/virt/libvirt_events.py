@@ -42,7 +42,7 @@ _RESUMED_AS_START = (
 
 
 class DomainEvent(NamedTuple):
-    """A change of the guest with this UUID; ``detail`` is libvirt's name of the event."""
+    """``guest`` is a UUID, ``detail`` libvirt's name of the event."""
 
     kind: HostEventKind
     guest: str
@@ -50,7 +50,7 @@ class DomainEvent(NamedTuple):
 
 
 class Pinned(NamedTuple):
-    """A program, perhaps pinner itself, pinned a part of a guest through libvirt."""
+    """A program, perhaps pinner itself, pinned a part of a guest."""
 
     guest: str
     kind: TargetKind

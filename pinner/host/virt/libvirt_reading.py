@@ -65,7 +65,6 @@ def named_pins(domain: libvirt.virDomain, flags: int) -> tuple[PartPin, ...] | N
 
 
 def descriptions(connection: libvirt.virConnect) -> list[DomainDescription]:
-    """One guest's error is a part of its description."""
     flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE
     described_guests = []
     for domain, stats in connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, flags):

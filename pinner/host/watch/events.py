@@ -117,7 +117,6 @@ class HostWatcher:
         self._closing = False
         self._connected = False
         self._stale = False
-        """Processes and files have to be searched again."""
         self._guests: set[str] = set()
         self._names: frozenset[str] = frozenset()
         self._watched = Watched({}, {}, {})
@@ -130,7 +129,6 @@ class HostWatcher:
         self._wait = threading.Event()
         self._next_rescan = time.monotonic() + RESCAN_SECONDS
         self.failure = ""
-        """Why changes are not reported now."""
 
     @property
     def heartbeats(self) -> list[Heartbeat]:

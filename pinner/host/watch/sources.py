@@ -97,7 +97,6 @@ class Sources:
     """A refused source is logged and left out. Without the process connector ``rescan`` finds programs and threads."""
 
     def __init__(self, uri: str, root: Path) -> None:
-        """``uri`` is libvirt's."""
         self._uri = uri
         self._root = root
         self._received: SimpleQueue[LibvirtSignal] = SimpleQueue()
@@ -130,7 +129,6 @@ class Sources:
         os.eventfd_write(self._wake, 1)
 
     def watch(self, files: Iterable[str]) -> None:
-        """Watch these files only."""
         if self._inotify is not None and (refused := self._inotify.watch(files)):
             LOG.warning(
                 "fs.inotify.max_user_watches is too low: the kernel does not report writes to %s and %d other files",
@@ -159,7 +157,6 @@ class Sources:
         return source
 
     def _receive(self, signal: LibvirtSignal) -> None:
-        """libvirt's thread calls it."""
         self._received.put(signal)
         self.wake()
 
