@@ -3,6 +3,7 @@
 import argparse
 import re
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,18 +27,37 @@ _KIB_SHIFTS = {"K": 0, "M": 10, "G": 20, "T": 30}
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
+def whole(text: str, least: int, most: int, expected: str) -> int:
+    """``expected`` names the bounds in the error."""
+    # A number of thousands of digits would be refused by int() in other words.
+    if not (text.isascii() and text.isdigit() and len(text.lstrip("0")) < 9 and least <= int(text) <= most):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
+    return int(text)
+
+
+def _number(text: str, most: float, expected: str) -> float:
+    # float() also reads digits of other scripts, underscores and words such as nan.
+    if not _NUMBER.fullmatch(text) or not (value := float(text)) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
+    return value
+
+
+percent = partial(_number, most=MOST_PERCENT, expected=f"a number of per cent of one CPU from 0 to {MOST_PERCENT}")
+moves = partial(whole, least=0, most=MAX_MOVES, expected=f"a number of guests from 0 to {MAX_MOVES}")
+limit = partial(whole, least=1, most=MAX_LIMIT, expected=f"a number from 1 to {MAX_LIMIT}")
+cores = partial(whole, least=1, most=MAX_CPUS, expected=f"a number of cores from 1 to {MAX_CPUS}")
+search_nodes = partial(whole, least=0, most=MAX_BUDGET, expected=f"a number of search nodes from 0 to {MAX_BUDGET}")
+vcpus = partial(whole, least=1, most=MAX_CPUS, expected=f"a number of vCPUs from 1 to {MAX_CPUS}")
+rounds = partial(whole, least=1, most=_MOST, expected="a number from 1 on")
+node = partial(whole, least=0, most=_MOST, expected="the number of a NUMA node")
+port = partial(whole, least=0, most=65535, expected="a port from 0 to 65535")
+"""0 selects a free port."""
+
+
 def seconds(text: str) -> float:
     from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
     return _number(text, MAX_SAMPLE_SECONDS, f"a number of seconds from 0 to {MAX_SAMPLE_SECONDS:g}")
-
-
-def percent(text: str) -> float:
-    return _number(text, MOST_PERCENT, f"a number of per cent of one CPU from 0 to {MOST_PERCENT}")
-
-
-def moves(text: str) -> int:
-    return whole(text, 0, MAX_MOVES, f"a number of guests from 0 to {MAX_MOVES}")
 
 
 def weight(text: str) -> tuple[str, float]:
@@ -49,22 +69,6 @@ def weight(text: str) -> tuple[str, float]:
     return name, float(number)
 
 
-def limit(text: str) -> int:
-    return whole(text, 1, MAX_LIMIT, f"a number from 1 to {MAX_LIMIT}")
-
-
-def cores(text: str) -> int:
-    return whole(text, 1, MAX_CPUS, f"a number of cores from 1 to {MAX_CPUS}")
-
-
-def search_nodes(text: str) -> int:
-    return whole(text, 0, MAX_BUDGET, f"a number of search nodes from 0 to {MAX_BUDGET}")
-
-
-def vcpus(text: str) -> int:
-    return whole(text, 1, MAX_CPUS, f"a number of vCPUs from 1 to {MAX_CPUS}")
-
-
 def trace_seconds(text: str) -> float:
     from pinner.model.outcome.blame import MAX_SECONDS
 
@@ -72,10 +76,6 @@ def trace_seconds(text: str) -> float:
     if not (length := _number(text, MAX_SECONDS, expected)):
         raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
     return length
-
-
-def rounds(text: str) -> int:
-    return whole(text, 1, _MOST, "a number from 1 on")
 
 
 def watch_seconds(text: str) -> int:
@@ -121,10 +121,6 @@ def memory(text: str) -> int:
     return kib
 
 
-def node(text: str) -> int:
-    return whole(text, 0, _MOST, "the number of a NUMA node")
-
-
 def new_guests(text: str) -> "NewGuests":
     """The text is [COUNTx]VCPUS[:MEMORY]."""
     from pinner.model.questions import GuestShape, NewGuests
@@ -146,11 +142,6 @@ def path(text: str) -> Path:
     return Path(text)
 
 
-def port(text: str) -> int:
-    """0 selects a free port."""
-    return whole(text, 0, 65535, "a port from 0 to 65535")
-
-
 def moment(text: str) -> datetime:
     """A date, or a date and time (ISO 8601); local time unless it names a zone."""
     try:
@@ -168,18 +159,3 @@ def expiry(text: str) -> timedelta | datetime:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time span such as 90d, 12h or 4w, or a date such as 2027-01-31"
         ) from None
-
-
-def whole(text: str, least: int, most: int, expected: str) -> int:
-    """``expected`` names the bounds in the error."""
-    # A number of thousands of digits would be refused by int() in other words.
-    if not (text.isascii() and text.isdigit() and len(text.lstrip("0")) < 9 and least <= int(text) <= most):
-        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
-    return int(text)
-
-
-def _number(text: str, most: float, expected: str) -> float:
-    # float() also reads digits of other scripts, underscores and words such as nan.
-    if not _NUMBER.fullmatch(text) or not (value := float(text)) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
-    return value
