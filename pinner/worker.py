@@ -44,7 +44,7 @@ class Heartbeat:
 
     @property
     def wrong(self) -> str:
-        """Why the thread does not do its work, for people; empty: it does."""
+        """For people; empty: the thread does its work."""
         if self.has_died:
             return f"the thread {self.name} has ended"
         silent = self._clock() - self._last

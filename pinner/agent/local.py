@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import NoReturn, Protocol
 
-from pinner.agent import admission, limits
+from pinner.agent import limits
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.protocol import Progress
 from pinner.agent.socket import peers
@@ -17,13 +17,23 @@ from pinner.apply import executor
 from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.apply.steps.metadata import keeps_pins
-from pinner.model.change import AffinityChange
+from pinner.model.change import AffinityChange, Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.errors import NoMeasures, NotFound, NotPermitted, RunConflict, StoreUnavailable
+from pinner.model.errors import (
+    Invalid,
+    NoMeasures,
+    NotFound,
+    NotPermitted,
+    NovaConflict,
+    Refused,
+    RunConflict,
+    StalePlan,
+    StoreUnavailable,
+)
 from pinner.model.event import HostEvent
 from pinner.model.guest.guest import Guest, Vcpu
 from pinner.model.health import AgentHealth, Check
-from pinner.model.kinds import TargetKind
+from pinner.model.kinds import ALONE, INSIDE, OF_GUESTS, SETTINGS, TargetKind
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.blame import Blame
 from pinner.model.outcome.measures import History
@@ -34,6 +44,9 @@ from pinner.model.reading import HostReading
 from pinner.model.run.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.run.journal import NEVER_BEGUN, Damaged, Entry, EntryState, Run
 from pinner.model.snapshot import Snapshot
+from pinner.planning.admission import Past, identified, require_permitted
+from pinner.planning.changes import require_free
+from pinner.planning.policy.release import past_of
 
 LOG = logging.getLogger(__name__)
 _EXPLAINED = 512
@@ -137,7 +150,7 @@ class LocalAgent:
             limits.require_plan(plan, run, self._name)
             self._idle.require()
             run = self._own(run)
-            admission.require_settings(plan, self._take_inventory)
+            require_settings(plan, self._take_inventory)
             self.recover()
             with self._counted(run, "done", progress) as watched:
                 return executor.apply(plan, run, self._host, self._journal, self._now, watched, self._admit)
@@ -171,8 +184,8 @@ class LocalAgent:
                     self._idle.add(subject)
 
     def _undone(self, run: Run) -> str:
-        """What a rollback undoes; empty where nothing of it is in force. Calls that do nothing must not keep anybody
-        from a rollback that has something to undo."""
+        """What a rollback undoes; empty where nothing of it is in force. Idle calls must not keep anybody from a
+        rollback that has something to undo."""
         for record in self._journal.in_force(run.host):
             if run.undoes in ("", record.run if isinstance(record, Damaged) else record.entry.run):
                 return run.undoes or "all runs"
@@ -183,7 +196,7 @@ class LocalAgent:
         # that changes some.
         kinds = {change.target.kind for change in plan.changes}
         taken = self._take_inventory(kinds | {"memory"} if run.migrate_memory else kinds)
-        return admission.admit(plan, run, with_pools(taken, self._journal), self._journal)
+        return admit(plan, run, with_pools(taken, self._journal), self._journal)
 
     def _own(self, run: Run) -> Run:
         """With the facts that the agent knows itself. Raises RunConflict where the journal has its id."""
@@ -192,7 +205,7 @@ class LocalAgent:
         return replace(self._known(run), state="running", started_at=self._now(), ended_at=None, error="")
 
     def _known(self, run: Run) -> Run:
-        """With texts of limited length, and the facts that only the agent knows."""
+        """Texts get a limited length; the run gets the facts that only the agent knows."""
         return replace(
             run,
             actor=limits.cut(run.actor),
@@ -293,8 +306,8 @@ class LocalAgent:
 
 
 def with_pools(snapshot: Snapshot, journal: Journal) -> Snapshot:
-    """Sets ``Guest.pooled``: where pinner placed several guests on one CPU, their vCPUs look as if pinned alone; only
-    the journal tells the difference. It is read only for guests with several threads on one CPU."""
+    """Sets ``Guest.pooled``: where pinner placed several guests on one CPU, their vCPUs look as if pinned alone. The
+    journal, which tells the difference, is read only for guests with several threads on one CPU."""
     return replace(snapshot, guests=tuple(_with_pool(guest, journal) for guest in snapshot.guests))
 
 
@@ -323,3 +336,48 @@ def _given(vcpu: Vcpu, last: AffinityChange | None) -> CpuSet:
     if thread is None or last is None or last.after != thread.affinity:
         return CpuSet()
     return thread.affinity if any(mask.key == thread.key for mask in last.before) else CpuSet()
+
+
+def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admission:
+    """The planner's rules, with the agent's own snapshot and journal. Raises Refused, StalePlan."""
+    known, ended = identified(plan, snapshot)
+    if plan.purpose == "place":
+        require_free(known, snapshot)
+
+    def require(past: Past) -> None:
+        require_permitted(known, snapshot, past, migrate_memory=run.migrate_memory)
+
+    def require_permission() -> None:
+        if plan.purpose != "release":
+            # The journal is read only where it may matter, because it can be large.
+            with suppress(Refused, NovaConflict):
+                return require(Past())
+        return require(_past(known, journal))
+
+    owners = {change.target.owner for change in known.changes}
+    unread = {guest.uuid: guest.unread for guest in snapshot.guests if guest.unread and guest.uuid in owners}
+    return Admission(known, ended, unread, require_permission)
+
+
+def require_settings(plan: Plan, inventory: Callable[[frozenset[TargetKind]], Snapshot]) -> None:
+    """Raises Invalid for a plan whose settings all do not exist now: it begins no run. If some exist, the run names
+    those that are gone. A setting inside a guest is known only to the guest, which the run asks."""
+    kinds = frozenset(change.target.kind for change in plan.changes)
+    if not kinds & set(SETTINGS) or not kinds <= set(ALONE) - set(INSIDE):
+        return
+    ended: frozenset[Target] = frozenset()
+    with suppress(Refused, StalePlan):  # the run says why
+        _, ended = identified(plan, inventory(kinds))
+    if len(ended) == len(plan.changes):
+        absent = [str(target) for change in plan.changes if (target := change.target).kind in SETTINGS]
+        raise Invalid("plan changes", absent, "settings that this host has now; make a new plan")
+
+
+def _past(plan: Plan, journal: Journal) -> Past:
+    guests = {change.target.owner for change in plan.changes if change.target.kind in OF_GUESTS}
+    released = sorted(guests) if plan.purpose == "release" else []
+    return Past(
+        cpus=journal.allocated(),
+        names=journal.moved_processes(),
+        placed=past_of(entry for guest in released for entry in journal.changes_of(guest)),
+    )

@@ -155,7 +155,7 @@ def _require_reversible(name: str, journal: Journal) -> Run:
 
 
 def _undone_before(later: list[Run]) -> str:
-    """``later``: newest first. No run before one whose rollback left a change in place can be undone by itself."""
+    """``later``: newest first."""
     if partly := [run.id for run in later if run.state == "rolled_back_partly"]:
         which = "its rollback left that" if partly[-1] == later[-1].id else f"the rollback of {partly[-1]} left a later"
         return f", and {which} change in place; roll back all runs (--all)"

@@ -63,8 +63,8 @@ class Notes:
         self._progress(entry, self.total)
 
     def note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
-        """A repeated report (the same state and error of an entry) keeps its first time: so it is one record in the
-        agent's trail and in the centre's."""
+        """A repeated report (the same state and error) keeps its first time: so it is one record in both audit
+        trails."""
         noted = replace(entry, state=state, error=error, at=self._now())
         with self._guard:
             last = self._reported.get(entry.seq)

@@ -1,5 +1,5 @@
-"""Works on several guests at once: calls of libvirt mostly wait, and not for other guests. Processes are changed one
-after the other, because they may be relatives."""
+"""Works on several guests at once: calls of libvirt mostly wait. Processes, which may be relatives, are changed one
+after the other."""
 
 import signal
 import threading

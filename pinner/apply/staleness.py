@@ -56,7 +56,7 @@ def changes_to_make(
 
 
 def _guests_own_last(changes: Iterable[PlannedChange]) -> list[PlannedChange]:
-    """A guest may not answer, and is asked only where nothing else is to be done."""
+    """A guest may not answer: it is asked last."""
     return sorted(changes, key=lambda change: change.target.kind in INSIDE)
 
 

@@ -28,8 +28,8 @@ def lock(state: Path) -> int:
 
 
 def lock_api(state: Path, *, wait_seconds: float = 0.0) -> int | None:
-    """Like ``lock`` for the API's part; None before the agent's first start, which makes it. ``wait_seconds``: the lock
-    of an API whose agent was killed ends a moment later."""
+    """Like ``lock`` for the API's part; None before the agent's first start, which makes it. ``wait_seconds``: the API
+    of a killed agent ends a moment later."""
     try:
         return _locked(state / "api", wait_seconds)
     except FileNotFoundError:

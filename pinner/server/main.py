@@ -1,6 +1,6 @@
 """`pinner serve`: the API, the agent and the database of one host. Started as root, pinner becomes two processes: the
-agent stays root, the API gets its listening sockets, gives up root and then opens the database. Started by another
-user, pinner is one process. Each part can also be served alone."""
+agent stays root, the API gets its listening sockets, gives up root and opens the database. Started by another user, it
+is one process. Each part can be served alone."""
 
 import gc
 import logging

@@ -47,8 +47,7 @@ class Supervisor:
 
     def wait(self, heartbeats: Iterable[Heartbeat] = (), *ends: int, ready: bool = True) -> list[int]:
         """Wait for SIGINT or SIGTERM, or until descriptors of ``ends`` can be read; returns those. Raises PinnerError
-        where a thread has died, or systemd cannot be told that the service is ``ready``: it would end the service
-        later, without a reason."""
+        where a thread has died, or systemd cannot be told that the service is ``ready``, and would end it later."""
         try:
             if ready:
                 _tell_ready()

@@ -1,9 +1,6 @@
-"""The history of measures on the agent's disk: one RRDtool file of fixed size a subject, in which the newest values
-replace the oldest.
-
-A file grows only once, by the series of pings, so a full disk prevents only new files and these series. A guest that
-starts again goes on with its file.
-"""
+"""The history of measures on the agent's disk: an RRDtool file of fixed size for each subject, whose newest values
+replace the oldest. A file grows only once, by the series of pings, so a full disk prevents only new files and these
+series."""
 
 import errno
 import logging
@@ -172,8 +169,8 @@ def _is_damaged(file: Path, error: BaseException) -> bool:
 
 
 def _newest(file: Path, second: int) -> int | None:
-    """The second of the newest value; None without a file, or where its clock was far ahead: such a file would take no
-    values for long, and is put aside."""
+    """The second of the newest value; None without a file, or where its clock was far ahead: such a file is put aside,
+    because it takes no values."""
     if not file.exists():
         return None
     newest = int(rrdtool.last(str(file)))

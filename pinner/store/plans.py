@@ -42,7 +42,7 @@ class Plans:
         record_again: bool = False,
     ) -> bool:
         """Whether it is new; a stored plan is never changed. ``snapshot``: None where it is stored. The audit events
-        are appended if the plan is new, with ``record_again`` in any case. All in one transaction."""
+        are appended for a new plan, with ``record_again`` in any case. All in one transaction."""
         events = tuple(events)
 
         def store(connection: Connection) -> bool:

@@ -1,6 +1,6 @@
 """The client of an agent in another process. Every wait has an end: without a sign of life (``wire.Line``) for
-SILENCE_SECONDS the agent has been stopped, or hangs. Each message is a sign, whichever call it belongs to: the kernel
-accepts connections for a stopped agent, and each caller would wait for its own answer, with a thread."""
+SILENCE_SECONDS the agent has been stopped, or hangs. Each message is a sign for all calls: the kernel accepts
+connections for a stopped agent, and each caller would wait for its own answer."""
 
 import inspect
 import math
@@ -114,8 +114,7 @@ class AgentClient:
             raise self._unreadable(error) from None
 
     def _read(self, kind: type[T], value: object) -> T:
-        """A value that this process cannot read is no refusal of the agent, which may have done what it was asked, nor
-        is the caller's request wrong."""
+        """An answer that this process cannot read is no refusal: the agent may have done what it was asked."""
         try:
             return codec.read(kind, value)
         except Invalid as error:

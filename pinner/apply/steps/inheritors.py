@@ -1,5 +1,4 @@
-"""The masks of threads that an undo restores: the prior mask of a target's new threads and inheritors, those that runs
-gave, the inheritors of a process, and the passes until no thread is misplaced."""
+"""The masks that an undo restores: prior masks, those of inheritors, and the passes until no thread is misplaced."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

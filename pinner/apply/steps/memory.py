@@ -1,4 +1,4 @@
-"""A change of memory: a guest's memory moves to the node of its vCPUs. migrate_pages(2) moves to one node, so an undo
+"""A change of memory: a guest's memory moves to the node of its vCPUs. migrate_pages(2) moves to one node: so an undo
 moves memory of several nodes to the one that had most of it."""
 
 from collections.abc import Mapping

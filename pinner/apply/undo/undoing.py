@@ -60,8 +60,8 @@ class Undoing:
         return self._notes.close("failed" if lost or damaged else "undone", "; ".join(filter(None, error)))
 
     def roll_back(self, *, persist: bool, under_way: Collection[int] = (), damaged: Sequence[Damaged] = ()) -> Run:
-        """Undo another run, or all runs; see ``undo``. Of all runs, a target that has ended is no loss; one that a
-        damaged record may concern gets its first known masks or state, and is a loss."""
+        """Undo another run, or all runs; see ``undo``. In a rollback of all runs, a target that has ended is no loss;
+        one that a damaged record may concern gets its first known masks or state, and is a loss."""
         unsure = damaged if self._run.undoes_all else ()
         lost = [
             noted

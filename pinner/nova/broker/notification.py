@@ -217,7 +217,7 @@ class Formats:
         self._lock = threading.Lock()
         self._warning = Repeated(LOG)
         self._unversioned: LRUCache[str, int] = LRUCache(MAX_HOSTS)
-        """The number of a host's unversioned notifications since its last versioned one."""
+        """Since the host's last versioned one."""
 
     def is_unversioned(self, publisher: object, event_type: object, payload: object) -> bool:
         """Warns, at most once a minute, of a host that sends no versioned ones. The publisher is ``compute.HOST`` in an

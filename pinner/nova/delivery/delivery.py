@@ -134,13 +134,13 @@ class DeliveryQueue:
         return taken
 
     def _first(self) -> _QueuedEvent | None:
-        """The event that is due first, of the hosts that have a thread left. Its cost does not grow with the hosts."""
+        """Of the hosts that have a thread left. Its cost does not grow with the hosts."""
         in_doubt = sum(number for host, number in self._sending.items() if host not in self._answering)
         firsts = [self._valid(workers) for workers in _IN_DOUBT if workers == WORKERS or in_doubt < workers]
         return min(filter(None, firsts), default=None)
 
     def _valid(self, workers: int) -> _QueuedEvent | None:
-        """The first event of the hosts that may use so many threads; outdated entries are removed."""
+        """Of the hosts that may use so many threads; outdated entries are removed."""
         heap = self._firsts[workers]
         while heap:
             due, number, host = heap[0]
@@ -229,7 +229,7 @@ class DeliveryQueue:
             return time.monotonic() < self._silent.get(host, 0.0) + SILENT_SECONDS
 
     def _retry_later(self, queued: _QueuedEvent, error: PinnerError) -> None:
-        """If the host did not answer, this attempt counts for all its due events: each would wait as long again."""
+        """If the host did not answer, this attempt counts for all its due events."""
         host = queued.event.host
         with self._changed:
             first = host not in self._failing

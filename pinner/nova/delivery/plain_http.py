@@ -104,7 +104,7 @@ def _connect(sock: socket.socket, address: Any, seconds: float) -> socket.socket
 
 
 def _answer(sock: socket.socket, request: bytes, end: float, seconds: float, *, whole: bool) -> bytes:
-    """At least its head if not ``whole``. The server closes the connection after it."""
+    """At least its head if not ``whole``."""
     sock.settimeout(_remaining(end))
     sock.sendall(request)
     received = b""

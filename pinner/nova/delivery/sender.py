@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 WAIT_SECONDS = 0.3
 """How long releases wait for a destination that was just asked."""
 PATIENCE = 5.0
-"""Seconds in which a destination may answer; releases use a late answer, too."""
+"""Seconds in which a destination may answer; a late answer helps later releases."""
 KEEP_SECONDS = 60.0
 """How long an answer, or a missing one, is remembered."""
 MAX_OPEN = 64
@@ -43,7 +43,7 @@ class Destinations:
     """Asks each destination once within KEEP_SECONDS. Several threads may use it."""
 
     def __init__(self, ask: Callable[[str], CpuSet]) -> None:
-        """``ask`` returns a host's online CPUs, or raises PinnerError."""
+        """``ask`` may raise PinnerError."""
         self._ask = ask
         self._guard = threading.Lock()
         self._questions: dict[str, _Question] = {}

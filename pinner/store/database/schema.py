@@ -173,8 +173,8 @@ def _config(connection: Connection) -> Iterator["Config"]:
 
 @contextmanager
 def _resolvable(folder: Path) -> Iterator[Path]:
-    """The folder without symbolic links, which alembic resolves. A process that has given up root may reach the
-    installation only through open descriptors; then this is a copy."""
+    """The folder without symbolic links, which alembic resolves; a copy where a process without root reaches the
+    installation only through open descriptors."""
     if os.access(folder.resolve(), os.R_OK):
         yield folder
         return

@@ -1,4 +1,4 @@
-"""The tables. ``seq`` is the order of insertion, in which lists and pages are: it needs no clock.
+"""The tables. ``seq`` is the order of insertion, and of lists and pages: it needs no clock.
 
 The agent's journal has the same schema, but uses only ``runs``, ``entries`` and ``agent_chain``. A value whose parts
 are never searched is the codec's JSON text; a snapshot and a plan are packed (zlib).

@@ -1,5 +1,5 @@
-"""Opens the agent's journal. Its folder belongs to one host: no host may use the journal of another one. Where the file
-may be damaged, a journal stands in for it with which the host can be read, but not changed."""
+"""Opens the agent's journal. No host may use the folder of another one. Where the file may be damaged, the host can be
+read, but not changed."""
 
 import hashlib
 import hmac
@@ -88,7 +88,7 @@ def open_journal(folder: Path) -> StoredJournal | UnusableJournal:
 
 
 class JournalRetry(Worker):
-    """Opens the journal again and again: a disk may be full for a while. Then it ends the agent by PinnerError, whose
+    """Opens the journal again and again: a disk may be full for a while. Then it ends the agent by PinnerError; the
     next start first recovers the run that a dead process left open."""
 
     def __init__(self, folder: Path) -> None:

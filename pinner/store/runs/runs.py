@@ -315,9 +315,8 @@ class Placements:
         return (codec.load(Placement, row.body, "placement"), row.run_seq) if row else None
 
     def put(self, placement: Placement, at: datetime, run_seq: int, last_run: int | None = None) -> None:
-        """``run_seq``: the number of the last run that it takes into account. ``last_run``: the number of the host's
-        last applied run, as the caller has read it (0: none). If it is another one by now, nothing is stored: the
-        placement would show an earlier host."""
+        """``run_seq``: the number of the last run that it takes into account. ``last_run``: that of the host's last
+        applied run, as the caller has read it (0: none); nothing is stored if it is another one by now."""
         values = {"stored_at": at, "run_seq": run_seq, "body": codec.dump(placement).decode()}
 
         def store(connection: Connection) -> None:

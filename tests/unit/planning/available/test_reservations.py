@@ -6,7 +6,7 @@ import pytest
 from support.hosts import KERNEL, applied, cpus, guest, interleaved, masked, plain, snapshot
 from support.values import MEMBER
 
-from pinner.agent import admission
+from pinner.agent import local
 from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StalePlan
@@ -72,8 +72,8 @@ def test_a_plan_that_is_made_already_hands_out_nothing_again():
 def test_the_agent_refuses_such_a_plan():
     one, other = plan(HOST, "g1"), plan(HOST, "g2")
     with pytest.raises(StalePlan, match="g1"):
-        admission.admit(other, None, applied(HOST, one), None)
-    admission.admit(one, None, applied(HOST, one), None)
+        local.admit(other, None, applied(HOST, one), None)
+    local.admit(one, None, applied(HOST, one), None)
 
 
 @pytest.mark.parametrize("smt", ["prefer", "isolate"])
