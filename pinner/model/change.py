@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import KINDS, State, TargetKind
+from pinner.model.kinds import KINDS, OF_GUESTS, State, TargetKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,25 +210,24 @@ def group_of(target: Target) -> Group:
 
 def guests_of(targets: Iterable[Target]) -> dict[str, str]:
     """UUID to name."""
-    return {target.owner: target.name for target in targets if group_of(target).kind == "guest"}
+    return {target.owner: target.name for target in targets if target.kind in OF_GUESTS}
 
 
 def group_name(target: Target) -> str:
-    return f"guest {target.name}" if group_of(target).kind == "guest" else str(target)
+    return f"guest {target.name}" if target.kind in OF_GUESTS else str(target)
 
 
 def is_of_the_host(target: Target) -> bool:
     return KINDS[target.kind].is_for_all_guests
 
 
-def others_that_move(target: Target) -> str:
-    """QEMU does not change its own affinity."""
-    return "the process or another program" if target.kind == "process" else "another program"
-
-
 def are_independent(changes: Iterable[Change]) -> bool:
     """A change of the host itself, such as a partition, is made for all groups."""
     return not any(is_of_the_host(change.target) for change in changes)
+
+
+def of_vcpus(changes: Iterable[Change]) -> Iterator[AffinityChange]:
+    return (change for change in changes if isinstance(change, AffinityChange) and change.target.kind == "vcpu")
 
 
 def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:
@@ -245,12 +244,12 @@ def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:
 def without_room(unmade: Iterable[Change], others: Sequence[Change]) -> Iterator[tuple[int, str]]:
     """Positions of the ``others`` that give a vCPU the only CPU of another vCPU, which one of the ``unmade`` would have
     moved away; with the reason."""
-    held = {mask: change.target for change in unmade for mask in _left(change)}
+    held = {
+        mask.cpus: change.target
+        for change in of_vcpus(unmade)
+        for mask in change.before
+        if len(mask.cpus) == 1 and mask.cpus != change.after
+    }
     for position, change in enumerate(others):
         if isinstance(change, AffinityChange) and change.target.kind == "vcpu" and change.after in held:
             yield position, f"CPU {change.after} is still in use by {held[change.after]}, which could not be moved"
-
-
-def _left(change: Change) -> Iterator[CpuSet]:
-    if isinstance(change, AffinityChange) and change.target.kind == "vcpu":
-        yield from (each.cpus for each in change.before if len(each.cpus) == 1 and each.cpus != change.after)

@@ -135,6 +135,10 @@ class Kind:
     """A state without CPUs is valid."""
     is_late: bool = False
     """Until seconds after it was set, a read shows the former state."""
+    movers: str = "another program"
+    """What else can set its affinity: QEMU does not change its own."""
+    when_new: Literal["arrived", "hotplug", "thread"] = "arrived"
+    """The cause of the drift of a new part of a placed guest."""
     leaves_file: bool = False
     """An interrupted undo may leave a file although the target has its former state."""
 
@@ -241,15 +245,23 @@ _ROWS = (
         follows_former=True,
         is_late=True,
     ),
-    Kind("process", "process {name} ({owner})", parts="process {owner}", order=0, ends_with_process=True),
+    Kind(
+        "process",
+        "process {name} ({owner})",
+        parts="process {owner}",
+        order=0,
+        ends_with_process=True,
+        movers="the process or another program",
+    ),
     Kind("emulator", "guest {name} emulator", group="guest", order=1, is_pinned=True, is_defined=True),
-    Kind("vhost", "guest {name} vhost {part}", parts="vhost thread {parts}", group="guest", order=1),
+    Kind("vhost", "guest {name} vhost {part}", parts="vhost thread {parts}", group="guest", order=1, when_new="thread"),
     Kind(
         "iothread",
         "guest {name} iothread {part}",
         parts="iothread {parts}",
         group="guest",
         order=1,
+        when_new="hotplug",
         is_pinned=True,
         is_defined=True,
     ),
@@ -259,6 +271,7 @@ _ROWS = (
         parts="vCPU {parts}",
         group="guest",
         order=2,
+        when_new="hotplug",
         is_pinned=True,
         is_defined=True,
     ),

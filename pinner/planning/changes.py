@@ -8,7 +8,7 @@ exchange CPUs have no such order.
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, TargetKey, ThreadMask
+from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, TargetKey, ThreadMask, of_vcpus
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import StalePlan
 from pinner.model.guest.guest import Guest
@@ -49,7 +49,7 @@ def exchanging(changes: Iterable[PlannedChange]) -> tuple[Target, ...]:
     _, stuck = _ordered(changes)
     if not stuck:
         return ()
-    targets = {change.target.owner: change.target for change in changes if change.target.kind == "vcpu"}
+    targets = {change.target.owner: change.target for change in of_vcpus(changes)}
     return tuple(targets[uuid] for uuid in stuck)
 
 
@@ -61,9 +61,7 @@ def exchange_warning(changes: Iterable[PlannedChange]) -> str:
 
 
 def _ordered(changes: Iterable[PlannedChange]) -> tuple[list[str], list[str]]:
-    return valid_order(
-        _waits([each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"])
-    )
+    return valid_order(_waits(tuple(of_vcpus(changes))))
 
 
 def valid_order(waits: Mapping[str, Collection[str]]) -> tuple[list[str], list[str]]:
@@ -202,7 +200,7 @@ def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
     }
     cpus = isolated & union(
         change.after
-        for change in _of_vcpus(plan)
+        for change in of_vcpus(plan.changes)
         if len(change.after) == 1 and now.get((change.target.owner, change.target.part)) != change.after
     )
     if plan.request.smt == "isolate":
@@ -211,15 +209,11 @@ def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
 
 
 def _in_use(plan: Plan, snapshot: Snapshot) -> Iterator[_Use]:
-    moved = {(change.target.owner, change.target.part) for change in _of_vcpus(plan)}
+    moved = {(change.target.owner, change.target.part) for change in of_vcpus(plan.changes)}
     for guest in snapshot.guests:
         ones = [(vcpu, cpus) for vcpu, cpus in guest.vcpu_affinities.items() if cpus.bits.bit_count() == 1]
         if staying := [cpus for vcpu, cpus in ones if (guest.uuid, vcpu) not in moved]:
             yield _Use(guest.uuid, guest.name, union(staying))
-
-
-def _of_vcpus(plan: Plan) -> Iterator[AffinityChange]:
-    return (change for change in plan.changes if isinstance(change, AffinityChange) and change.target.kind == "vcpu")
 
 
 def staying(snapshot: Snapshot, moved: Container[TargetKey]) -> CpuSet:

@@ -8,7 +8,7 @@ housekeeping and emulators have their own CPUs. So a policy applies such a plan.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pinner.model.change import AffinityChange, PlannedChange
+from pinner.model.change import AffinityChange, PlannedChange, of_vcpus
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import Thread
@@ -125,7 +125,7 @@ def _moved_threads(changes: Iterable[PlannedChange]) -> int:
 
 def _moved_mib(changes: Iterable[PlannedChange], memory: Iterable[GuestMemory]) -> float:
     """Memory that becomes remote, unless it follows the guest."""
-    moved = {change.target.owner for change in changes if change.target.kind == "vcpu"}
+    moved = {change.target.owner for change in of_vcpus(changes)}
     return sum(
         each.remote_kib / 1024
         for each in memory
@@ -135,7 +135,7 @@ def _moved_mib(changes: Iterable[PlannedChange], memory: Iterable[GuestMemory]) 
 
 def _only_restores(context: Context, changes: Iterable[PlannedChange]) -> bool:
     """Another program moved the vCPUs: that is drift, even towards nearer CPUs."""
-    affinities = [each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"]
+    affinities = tuple(of_vcpus(changes))
     return bool(affinities) and all(context.places.get(each.target.key) == each.after for each in affinities)
 
 

@@ -207,9 +207,7 @@ class _Reader:
             return "restarted" if (int(target.owner), target.part) in self._managed else self._first(target)
         if subject(target) in self._subjects:
             return "restarted"
-        if target.kind in ("vcpu", "iothread") and target.owner in self._owners:
-            return "hotplug"
-        return "thread" if target.kind == "vhost" and target.owner in self._owners else "arrived"
+        return KINDS[target.kind].when_new if target.owner in self._owners else "arrived"
 
     def _affinity_since(self, placed: PlacedTarget, change: AffinityChange) -> Cause:
         known = set(placed.threads)

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps.inheritors import PASSES, converge, given_masks, prior_mask, restore_inheritors
 from pinner.apply.steps.metadata import is_named, is_saved
-from pinner.model.change import AffinityChange, ThreadKey, ThreadMask, masks_of, others_that_move
+from pinner.model.change import AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
-from pinner.model.kinds import PINNED
+from pinner.model.kinds import KINDS, PINNED
 from pinner.model.run.journal import EARLIER_BOOT, IN_PART, Entry, EntryState
 from pinner.model.text import listed
 
@@ -72,7 +72,7 @@ class AffinityStep:
         target, after = self._change.target, self._change.after
         threads = self._host.masks(target)
         if moved := is_stale(self._change, self._as_begun(threads)):
-            raise ApplyFailed(str(target), f"{others_that_move(target)} moved it just now: {'; '.join(moved)}")
+            raise ApplyFailed(str(target), f"{KINDS[target.kind].movers} moved it just now: {'; '.join(moved)}")
         self._record_born(threads)
         self.touched = True
         if target.kind in PINNED:
@@ -82,7 +82,7 @@ class AffinityStep:
         misplaced = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
         if reset := [thread for thread in misplaced if self._moves[thread.key] > 1]:
             where = f"thread {reset[0].tid} is on {reset[0].cpus} again each time that pinner moves it to {after}"
-            raise ApplyFailed(str(target), f"{where}: {others_that_move(target)} sets its affinity")
+            raise ApplyFailed(str(target), f"{where}: {KINDS[target.kind].movers} sets its affinity")
         if misplaced:
             raise ApplyFailed(str(target), f"{len(misplaced)} threads still are not on {after} after {PASSES} passes")
 

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from pinner.model.change import Group, Target, group_name, group_of, is_of_the_host, others_that_move
+from pinner.model.change import Group, Target, group_name, group_of, is_of_the_host
 from pinner.model.errors import PinnerError
+from pinner.model.kinds import KINDS
 from pinner.model.policy import Backoffs, Drift
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import Entry
@@ -46,7 +47,7 @@ def _moved(refusal: PinnerError) -> Failures:
         target = Target(**fields)
         if not is_of_the_host(target):
             why = next((text for text in refusal.details["moved"] if text.startswith(str(target))), str(target))
-            error = f"{why}, after a new plan: {others_that_move(target)} sets its affinity"
+            error = f"{why}, after a new plan: {KINDS[target.kind].movers} sets its affinity"
             moved.setdefault(group_of(target), (target, error))
     return moved
 

@@ -63,13 +63,17 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     moves = sum(1 for uuid, place in staying.items() if anew.get(uuid) != place)
     if anew is not places and moves <= context.request.moves:
         free_cpus, places = _with_room_made(context, trial, anew, staying)
-    hint = f"; it has a place after moves of {counted(moves, 'guest')} (moves, or rebalance)"
     unplaced = tuple(
-        LeftOut(guest.target, why_unplaced(context, free_cpus, guest, places) + hint * (guest.uuid in anew))
+        _left_out(context, free_cpus, guest, places, moves if guest.uuid in anew else 0)
         for guest in context.guests
         if guest.uuid not in places
     )
     return Allocation(places, unplaced, _optimality(context, free_cpus, empty, together, places, staying))
+
+
+def _left_out(context: Context, free_cpus: FreeCpus, guest: Guest, places: _Places, moves: int) -> LeftOut:
+    hint = f"; it has a place after moves of {counted(moves, 'guest')} (moves, or rebalance)" if moves else ""
+    return LeftOut(guest.target, why_unplaced(context, free_cpus, guest, places) + hint)
 
 
 def _staying(context: Context, free_cpus: FreeCpus) -> dict[str, GuestAllocation]:
