@@ -97,7 +97,7 @@ def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) ->
         now = host.guests.named_pins(change.target.owner)
         wanted = replace(
             now,
-            live=None if now.live is None else restored(now.live, change.live, change.pins),
+            live=None if now.live is None else restored(now.live, _prior_names(change, host), change.pins),
             definition=None if now.definition is None else restored(now.definition, change.definition, change.pins),
         )
         if not persist:
@@ -112,6 +112,17 @@ def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) ->
     except PinnerError as error:
         return "stuck", str(error)
     return "undone", ""
+
+
+def _prior_names(change: MetadataChange, host: Host) -> tuple[PartPin, ...]:
+    """The live names from before the change. A part of a guest that was restarted since has pin and name of the
+    definition."""
+    if change.live == change.definition:
+        return change.live
+    pins = host.guests.pins(change.target.owner)
+    prior = {pin.key: pin for pin in change.live}
+    started = {pin.key: pin for pin in change.definition if pin in pins and prior.get(pin.key) not in pins}
+    return tuple((prior | started).values())
 
 
 def undo_earlier_boot(change: MetadataChange, host: Host, *, persist: bool) -> tuple[EntryState, str]:

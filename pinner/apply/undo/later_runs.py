@@ -69,7 +69,7 @@ def without_ended_masks(to_undo: Run, entries: Sequence[Entry], host: Host, jour
         change = record.entry.change
         if isinstance(change, AffinityChange) and change.before and change.target.owner in guests:
             older.append((_Source.of(record.entry, change, host, earlier_boot=True), record.persist))
-    return [_without_ended(entry, older[::-1]) for entry in entries]
+    return [_without_ended(entry, older[::-1], host) for entry in entries]
 
 
 def _made_before(run: Run, journal: Journal) -> Iterator[InForce]:
@@ -81,12 +81,15 @@ def _made_before(run: Run, journal: Journal) -> Iterator[InForce]:
         yield record
 
 
-def _without_ended(entry: Entry, older: Sequence[tuple["_Source", bool]]) -> Entry:
+def _without_ended(entry: Entry, older: Sequence[tuple["_Source", bool]], host: Host) -> Entry:
     """``older``: newest first, each with whether the definition has its mask, too."""
     change = entry.change
     if not isinstance(change, AffinityChange):
         return entry
-    before = tuple(_defined(thread, change.target, entry.lineage, older) for thread in change.before)
+    if change.target.kind in PINNED and (pin := host.defined_pin(change.target, entry.definition)):
+        before = tuple(replace(thread, cpus=pin) for thread in change.before)
+    else:
+        before = tuple(_defined(thread, change.target, entry.lineage, older) for thread in change.before)
     return replace(entry, change=replace(change, before=before))
 
 
@@ -183,6 +186,7 @@ class _Correction:
         self._states = states
         self._own = {key: source for source in sources for key in source.own}
         self._placed: set[ThreadKey] = set()
+        self._given: dict[TargetKey, set[CpuSet]] = {}
 
     def corrected(self, later: Iterable[InForce]) -> Iterator[Entry]:
         for change in later:
@@ -198,6 +202,7 @@ class _Correction:
                     for threads in (change.before, entry.found)
                 )
                 self._placed |= {thread.key for thread in (*before, *masks)}
+                self._given.setdefault(change.target.key, set()).add(change.after)
                 return replace(entry, change=replace(change, before=before), found=masks)
             case StateChange():
                 masks = tuple(replace(thread, cpus=self._own_prior(thread)) for thread in entry.found)
@@ -227,6 +232,8 @@ class _Correction:
             return own.own[thread.key]
         if thread.key in self._own or thread.key in self._placed:
             return self._own_prior(thread)
+        if thread.cpus in self._given.get(target.key, ()):
+            return thread.cpus
         # A new thread of the run's own target has its mask from there, whichever others the run gave the same mask.
         own_target = self._by_target.get(target.key)
         sources = [own_target] if own_target and thread.cpus in own_target.masks else self._sources
