@@ -27,7 +27,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from pinner.host.kernel import affinity, cgroups, files, procfs
@@ -111,6 +110,52 @@ def _threads(pids: Collection[int], masks: Collection[CpuSet]) -> tuple[ThreadMa
     return tuple(sorted(masked, key=lambda thread: thread.tid))
 
 
+@dataclass
+class _Kinship:
+    """``mask``, ``service`` and ``adopts`` as in ``descendants``."""
+
+    lineage: Lineage
+    relatives: Mapping[int, Relative]
+    others: Mapping[ThreadKey, int]
+    mask: Callable[[int], CpuSet]
+    service: Callable[[int], str]
+    adopts: Callable[[int], bool]
+    kin: set[int]
+    """The process and its descendants, also those that have ended."""
+    living: set[int]
+
+    def is_fork(self, relative: Relative) -> bool:
+        return self.lineage.layout != "" and relative.layout == self.lineage.layout
+
+    def descends(self, relative: Relative) -> bool:
+        # Only descendants of its leader are in a session.
+        if relative.parent in self.living or relative.session in self.kin or self._is_adopted_fork(relative):
+            return True
+        lineage = self.lineage
+        shows = (
+            relative.group in self.kin
+            or self.is_fork(relative)
+            or (lineage.service != "" and self.service(relative.pid) == lineage.service)
+            or (lineage.session != 0 and relative.session == lineage.session and self._is_orphan(relative))
+        )
+        return shows and not self._has_own_mask(relative)
+
+    def _has_own_mask(self, relative: Relative) -> bool:
+        parent = self.relatives.get(relative.parent)
+        if parent is None or parent.pid in self.kin or self.others.get(parent.key, 0) > relative.started:
+            return False
+        return self.mask(parent.pid) == self.mask(relative.pid)
+
+    def _is_orphan(self, relative: Relative) -> bool:
+        parent = self.relatives.get(relative.parent)
+        is_adopted = parent is None or parent.session != relative.session or self.adopts(parent.pid)
+        return relative.pid != relative.session and is_adopted
+
+    def _is_adopted_fork(self, relative: Relative) -> bool:
+        parent = self.relatives.get(relative.parent)
+        return self.is_fork(relative) and parent is not None and parent.layout not in ("", relative.layout)
+
+
 def descendants(
     pid: int,
     started: int,
@@ -126,52 +171,19 @@ def descendants(
     known = relatives.get(pid)
     # With another start time, the id belongs to another process, and so do its children, group and session.
     kin = {pid} if known is None or known.started == started else set[int]()
-    living = kin if known else set[int]()
-    is_fork = partial(_is_fork, lineage)
-    programs = (relative for relative in relatives.values() if not relative.kernel)
+    kinship = _Kinship(lineage, relatives, others, mask, service, adopts, kin, kin if known else set())
+    programs = (relative for relative in relatives.values() if not relative.kernel and relative.pid != pid)
     young = {program.pid: program for program in programs if program.started >= lineage.since}
-    young.pop(pid, None)
-
-    def has_own_mask(relative: Relative) -> bool:
-        parent = relatives.get(relative.parent)
-        if parent is None or parent.pid in kin or others.get(parent.key, 0) > relative.started:
-            return False
-        return mask(parent.pid) == mask(relative.pid)
-
-    def is_orphan(relative: Relative) -> bool:
-        parent = relatives.get(relative.parent)
-        is_adopted = parent is None or parent.session != relative.session or adopts(parent.pid)
-        return relative.pid != relative.session and is_adopted
-
-    def is_adopted_fork(relative: Relative) -> bool:
-        parent = relatives.get(relative.parent)
-        return is_fork(relative) and parent is not None and parent.layout not in ("", relative.layout)
-
-    def descends(relative: Relative) -> bool:
-        # Only descendants of its leader are in a session.
-        if relative.parent in living or relative.session in kin or is_adopted_fork(relative):
-            return True
-        shows = (
-            relative.group in kin
-            or is_fork(relative)
-            or (lineage.service != "" and service(relative.pid) == lineage.service)
-            or (lineage.session != 0 and relative.session == lineage.session and is_orphan(relative))
-        )
-        return shows and not has_own_mask(relative)
-
-    while new_kin := {candidate.pid for candidate in young.values() if descends(candidate)}:
-        kin = kin | new_kin
-        living = living | new_kin
+    while new_kin := {candidate.pid for candidate in young.values() if kinship.descends(candidate)}:
+        kinship.kin = kinship.kin | new_kin
+        kinship.living = kinship.living | new_kin
         young = {candidate: young[candidate] for candidate in young.keys() - new_kin}
-    sure = sorted(member for member in kin - {pid} if member not in relatives or relatives[member].key not in others)
+    sure = [member for member in kinship.kin - {pid} if member not in relatives or relatives[member].key not in others]
     # A child of a placed process is found by the undo of that one.
     keys = {relative.pid: relative.key for relative in relatives.values()}
-    forks = [candidate for candidate in young.values() if is_fork(candidate) and candidate.key not in others]
-    return Descendants(tuple(sure), tuple(sorted(fork.pid for fork in forks if keys.get(fork.parent) not in others)))
-
-
-def _is_fork(lineage: Lineage, relative: Relative) -> bool:
-    return lineage.layout != "" and relative.layout == lineage.layout
+    forks = (fork for fork in young.values() if kinship.is_fork(fork) and fork.key not in others)
+    unsure = (fork.pid for fork in forks if keys.get(fork.parent) not in others)
+    return Descendants(tuple(sorted(sure)), tuple(sorted(unsure)))
 
 
 def ticks() -> int:

@@ -12,12 +12,14 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from pinner.host.kernel import files
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
+from pinner.model.kinds import Number
 from pinner.model.settings.cards import RefusedSetting, Setting
 
 T = TypeVar("T")
@@ -114,3 +116,46 @@ def failure(target: Target, what: str, error: OSError) -> PinnerError:
             return gone
         restarts = "; does its driver restart the card just now?"
     return ApplyFailed(str(target), f"{what}: {error.strerror}{restarts}")
+
+
+@dataclass(frozen=True, slots=True)
+class CardNumber:
+    """A number in a structure of ethtool.h, which the driver tells on one command and takes on the next one."""
+
+    command: int
+    fields: int
+    """How many fields the structure has after its command."""
+    place: int
+    """The number's place among the fields."""
+    noun: str
+    unit: str = ""
+    limited: str = ""
+    """What the driver limits, in words."""
+    most: int | None = None
+    """The place of the driver's maximum; the minimum is 1 then. None: the caller knows the limits."""
+
+    def values(self, name: str) -> tuple[int, ...]:
+        """All fields. Raises the driver's OSError, Busy."""
+        return ask(name, self.command, (0,) * self.fields)
+
+    def of(self, target: Target) -> Number:
+        name = name_of(target)
+        try:
+            return Number(self.values(name)[self.place])
+        except OSError as error:
+            raise failure(target, f"the driver does not tell its {self.noun}", error) from None
+
+    def set(self, target: Target, number: Number) -> None:
+        """Other fields stay. Raises ApplyFailed also beyond the maximum."""
+        name = name_of(target)
+        try:
+            now = self.values(name)
+            if self.most is not None and not 0 < number.value <= now[self.most]:
+                why = f"asked for {number} {self.limited}, and the driver allows 1 to {now[self.most]}"
+                raise ApplyFailed(str(target), why)
+            ask(name, self.command + 1, (*now[: self.place], number.value, *now[self.place + 1 :]))
+        except OSError as error:
+            raise failure(target, f"the driver refuses {number}{self.unit}", error) from None
+        if (granted := self.of(target)) != number:
+            why = f"asked for {number}{self.unit}, the driver says {granted}"
+            raise ApplyFailed(str(target), why, granted=str(granted))

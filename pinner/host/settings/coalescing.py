@@ -12,12 +12,10 @@ from pinner.model.kinds import Number
 from pinner.model.settings.cards import RefusedSetting, RxCoalescing
 from pinner.model.snapshot import Snapshot
 
-_GET, _SET = 0x0E, 0x0F
-"""ETHTOOL_GCOALESCE, ETHTOOL_SCOALESCE."""
-_FIELDS = 22
-"""The number of fields after its command."""
 _USECS, _FRAMES, _ADAPTIVE = 0, 1, 9
-"""The positions of rx_coalesce_usecs, rx_max_coalesced_frames and use_adaptive_rx_coalesce among these fields."""
+"""The places of rx_coalesce_usecs, rx_max_coalesced_frames and use_adaptive_rx_coalesce."""
+_TIME = cards.CardNumber(command=0x0E, fields=22, place=_USECS, noun="coalescing", unit=" us")
+"""ETHTOOL_GCOALESCE, ETHTOOL_SCOALESCE."""
 _MAX_US = 1_000_000
 """More are no value of a card that works."""
 
@@ -51,38 +49,18 @@ def read_coalescing(root: Path, refused: list[RefusedSetting]) -> tuple[RxCoales
         return None
     return tuple(
         RxCoalescing(name, index, now[_USECS], now[_FRAMES], bool(now[_ADAPTIVE]))
-        for name, index, now in cards.answers("coalescing", _read, refused)
+        for name, index, now in cards.answers("coalescing", _TIME.values, refused)
     )
 
 
-def usecs_of(target: Target) -> Number:
-    name = cards.name_of(target)
-    try:
-        return Number(_read(name)[_USECS])
-    except OSError as error:
-        raise cards.failure(target, "the driver does not tell its coalescing", error) from None
-
-
 def set_usecs(target: Target, usecs: Number) -> None:
-    """Other values stay."""
-    name = cards.name_of(target)
     if not 0 <= usecs.value <= _MAX_US:
         raise ApplyFailed(str(target), f"asked for {usecs} us, and 0 to {_MAX_US} are possible")
-    try:
-        now = _read(name)
-        cards.ask(name, _SET, (usecs.value, *now[1:]))
-    except OSError as error:
-        raise cards.failure(target, f"the driver refuses {usecs} us", error) from None
-    if (granted := usecs_of(target)) != usecs:
-        raise ApplyFailed(str(target), f"asked for {usecs} us, the driver says {granted}", granted=str(granted))
-
-
-def _read(name: str) -> tuple[int, ...]:
-    return cards.ask(name, _GET, (0,) * _FIELDS)
+    _TIME.set(target, usecs)
 
 
 ROW: HostRow[Number] = HostRow(
-    lambda _access, target: usecs_of(target),
+    lambda _access, target: _TIME.of(target),
     lambda _access, target, state: set_usecs(target, state),
     lambda facts: read_coalescing(facts.root, facts.refused),
 )

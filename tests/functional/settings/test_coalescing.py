@@ -50,4 +50,4 @@ def test_a_card_gets_its_time_and_its_old_one_back():
         assert in_ethtool(card.interface)[0] == card.usecs + 8
     finally:
         table.set_state(cards.LIVE, card.target, before)
-    assert coalescing.usecs_of(card.target) == before
+    assert table.state_of(cards.LIVE, card.target) == before

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from pinner.host.settings import cards, queues
+from pinner.host.settings import cards, queues, table
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import Number
 
@@ -33,5 +33,5 @@ def test_the_queues_are_those_of_ethtool():
 def test_a_number_beyond_the_maximum_changes_nothing():
     card = read()[0]
     with pytest.raises(ApplyFailed, match=f"the driver allows 1 to {card.most}"):
-        queues.set_count(card.target, Number(card.most + 1))
-    assert queues.count_of(card.target) == Number(card.count)
+        table.set_state(cards.LIVE, card.target, Number(card.most + 1))
+    assert table.state_of(cards.LIVE, card.target) == Number(card.count)
