@@ -168,7 +168,8 @@ class TrailMatch:
         head = head_of_record(record)
         if self._complete or head is None:
             return
-        self._base = min(self._base, head.seq)
+        if self._base == inf:
+            self._base = head.seq
         known = self.seen.setdefault(head.seq, (head.hash, record.seq))
         if known[0] != head.hash:
             self.contradictions.append((known[1], record.seq))

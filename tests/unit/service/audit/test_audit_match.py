@@ -85,6 +85,17 @@ def test_an_exclusion_before_the_first_head_whose_result_is_not_known_hides_no_f
     assert kinds_of(agent, LOST + DONE, head=len(LOST)) == kinds
 
 
+def test_what_the_first_head_shows_may_be_older_than_the_agents_trail_although_an_older_head_follows():
+    """Two threads of the server report heads at the same time."""
+    match = TrailMatch("h1")
+    for seq, head in enumerate((3, 1), 8):
+        match.add_agent(agents(seq, "centre.head", "", target=str(head), after="", run=""))
+    match.end_of_first_part()
+    for seq, result in enumerate(DONE, 2):
+        match.add_centre(centres(seq, "guest.exclude", f"web ({GUEST})", result))
+    assert list(match.findings((), 0, 0)) == []
+
+
 def kinds_of(agent, centre, newer=(), head=0):
     """The findings for results of the agent, then of the centre, then for those that the agent has added meanwhile."""
     match = TrailMatch("h1")
