@@ -58,10 +58,6 @@ def _reading(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     return agent.reading(limits.require_sample_seconds(given.get("sample_seconds")))
 
 
-def _topology(agent: Agent, _given: Arguments, _: SocketCaller) -> object:
-    return agent.topology()
-
-
 def _apply(agent: Agent, given: Arguments, caller: SocketCaller) -> object:
     document = given.get("plan")
     for name, items in document.items() if isinstance(document, dict) else ():
@@ -114,10 +110,6 @@ def _blame(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     return agent.blame(limits.require_id("guest", given.get("guest")), min(seconds, MAX_SECONDS))
 
 
-def _health(agent: Agent, _given: Arguments, _: SocketCaller) -> object:
-    return agent.health()
-
-
 def _has_guest(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     return agent.has_guest(limits.require_id("guest", given.get("guest")))
 
@@ -125,10 +117,6 @@ def _has_guest(agent: Agent, given: Arguments, _: SocketCaller) -> object:
 def _publish_guest_event(agent: Agent, given: Arguments, _: SocketCaller) -> None:
     guest = limits.require_id("guest", given.get("guest"))
     agent.publish_guest_event(guest, limits.cut(_read(str, given, "detail")))
-
-
-def _publish_policy_set(agent: Agent, _given: Arguments, _: SocketCaller) -> None:
-    agent.publish_policy_set()
 
 
 def _explain(agent: Agent, given: Arguments, _: SocketCaller) -> object:
@@ -168,7 +156,7 @@ def _require_most(name: str, value: object, most: int) -> None:
 
 HANDLERS: dict[str, Handler] = {
     "snapshot": _snapshot,
-    "topology": _topology,
+    "topology": lambda agent, *_: agent.topology(),
     "reading": _reading,
     "apply": _apply,
     "rollback": _rollback,
@@ -178,10 +166,10 @@ HANDLERS: dict[str, Handler] = {
     "host_events": _host_events,
     "measures": _measures,
     "blame": _blame,
-    "health": _health,
+    "health": lambda agent, *_: agent.health(),
     "has_guest": _has_guest,
     "publish_guest_event": _publish_guest_event,
-    "publish_policy_set": _publish_policy_set,
+    "publish_policy_set": lambda agent, *_: agent.publish_policy_set(),
     "explain_drifts": _explain,
     "set_excluded": _set_excluded,
     "audit_head": _audit_head,
