@@ -24,7 +24,7 @@ MANY = 32
 
 
 class NotKnown(Exception):
-    """A check cannot be made for one subject. The message completes the sentence "not known, because ..."."""
+    """A check cannot be made for one subject. The message completes "not known, because ..."."""
 
 
 def find_each(
@@ -79,7 +79,7 @@ def rate(name: str, count: int, seconds: float, unit: str) -> tuple[Evidence, Ev
 
 
 def own_cpus(guest: Guest) -> CpuSet:
-    """The CPUs of vCPUs with one CPU each. Pools of one CPU, which pinner gives to several threads, do not count."""
+    """The CPUs of vCPUs with one CPU each, without the pools of one CPU that pinner gives to several threads."""
     masks = (vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread)
     return union(mask for mask in masks if len(mask) == 1) - guest.pooled
 
@@ -143,8 +143,8 @@ def kernel_argument(line: str) -> Remedy:
 
 
 def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *flags: str) -> Remedy:
-    """The argument ``name`` (isolcpus, nohz_full, rcu_nocbs) for the CPUs ``wanted``, with the CPUs and flags that it
-    has in this boot. isolcpus without flags means domain (kernel-parameters.txt): it says so beside other flags."""
+    """The argument ``name`` (isolcpus, nohz_full, rcu_nocbs) for the CPUs ``wanted``, with the CPUs and flags of this
+    boot. isolcpus without flags means domain (kernel-parameters.txt), and says so beside other flags."""
     given = isolcpus_flags(topology) if name == "isolcpus" else frozenset()
     if flags and not given and name in arguments(topology.kernel.command_line):
         given = frozenset({"domain"})
@@ -173,7 +173,7 @@ def arguments(command_line: str) -> dict[str, str]:
 
 def argument_cpus(topology: Topology, name: str) -> CpuSet:
     """The CPUs of an argument such as isolcpus=managed_irq,domain,4-N. ``N`` is the last CPU, ``all`` means 0-N
-    (kernel-parameters.rst, CPU lists)."""
+    (kernel-parameters.rst)."""
     last = max(topology.online | topology.offline, default=0)
     parts = arguments(topology.kernel.command_line).get(name, "").split(",")
     numbers = (_LAST.sub(str(last), "0-N" if part == "all" else part) for part in parts)

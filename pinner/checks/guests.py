@@ -19,8 +19,8 @@ UNEQUAL = 4.0
 """The weight for each vCPU of one guest over that of another."""
 MOST_WEIGHT = 10_000
 IDLE_WEIGHT = 3 * 100 / 1024
-"""For a cgroup with cpu.idle the kernel shows 0. WEIGHT_IDLEPRIO (kernel/sched/sched.h) is 3, and the weight 100 is
-1024 there."""
+"""The kernel shows 0 for a cgroup with cpu.idle. WEIGHT_IDLEPRIO (kernel/sched/sched.h) is 3, where the weight 100 is
+1024."""
 MIGRATION = ("live_migration", "multifdsend", "multifdrecv", "mig/")
 """The first letters of QEMU's migration threads."""
 CPUTUNE = "libvirt: formatdomain.html (cputune)"

@@ -139,8 +139,8 @@ def _managed(reading: HostReading) -> Iterator[Found]:
 
 
 def _isolate(snapshot: Snapshot, wrong: CpuSet) -> Iterator[Remedy]:
-    """The argument that keeps managed interrupts off the CPUs of a role, unless this boot has it, or it would end the
-    load balancing of these CPUs: all flags of isolcpus have the same CPUs."""
+    """The argument that keeps managed interrupts off the CPUs of a role, unless this boot has it, or it would end their
+    load balancing: all flags of isolcpus have the same CPUs."""
     flags, given = isolcpus_flags(snapshot.topology), argument_cpus(snapshot.topology, "isolcpus")
     own = snapshot.topology.isolated | snapshot.dedicated
     balances = "domain" not in flags if flags else not given
@@ -319,8 +319,8 @@ CHECKS = (
 
 
 _NAPI = re.compile(r"napi/(.+)-(\d+)")
-"""A NAPI thread: interface and NAPI id (Documentation/networking/napi.rst). The kernel cuts names after 15 bytes, so
-long names of interfaces are not found."""
+"""Interface and NAPI id of a NAPI thread (Documentation/networking/napi.rst). The kernel cuts names after 15 bytes, so
+long names of interfaces do not match."""
 _ROLES: dict[str, CpuRole] = {"isolated": "isolated", "vCPU": "vcpu", "emulator": "emulator"}
 
 

@@ -11,7 +11,7 @@ from pinner.model.reading import HostReading, Nic
 CRITICAL_SHARE = 0.001
 """Lost packets per packet."""
 SHORT_QUEUE = 500
-"""Packets. A shorter tx_queue_len loses bursts. The kernel's default for taps is 500 since Linux 2.6.27, and 1000 for
+"""Packets. A shorter tx_queue_len loses bursts. The kernel's default is 500 for taps (since Linux 2.6.27) and 1000 for
 cards."""
 WANTED_QUEUE = 10_000
 

@@ -91,8 +91,8 @@ def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
 
 
 def _used_by_host(reading: HostReading, before: HostSample, cpus: CpuSet) -> float:
-    """Per cent of one CPU, at least: the run time of guests and kernel threads that may use these CPUs is taken off,
-    wherever they ran."""
+    """At least so many per cent of one CPU: the run time of guests and kernel threads that may use these CPUs is taken
+    off, wherever they ran."""
     now, snapshot = reading.now, reading.snapshot
     elsewhere = {t.tid for p in snapshot.processes for t in p.threads if t.affinity and not t.affinity & cpus}
     ran = sum(

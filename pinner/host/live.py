@@ -108,7 +108,7 @@ class LiveHost:
 
     def has_inheritors(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
         """A rollback of all runs asks for thousands of ended processes. So one scan serves for a second, or ten times
-        as long as it took, but for no process that got its mask after it began."""
+        as long as it took, except for a process that got its mask after it began."""
         if target.kind != "process" or target.part is None:
             return False
         pid, started = int(target.owner), target.part

@@ -253,8 +253,8 @@ def remove_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool, pu
 
 
 def still_applied(state: Path) -> str:
-    """Why pinner must not be removed yet, by the agent's journal. An enforced policy that has placed nothing has no
-    applied run, and is not seen."""
+    """Why pinner must not be removed yet, by the agent's journal, which does not show an enforced policy that has
+    placed nothing."""
     if not (state / "agent" / "journal.sqlite").exists():
         return ""
     with closing(StoredJournal(state / "agent")) as journal:

@@ -22,8 +22,7 @@ class Step:
 
 
 def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool) -> None:
-    """With ``dry_run`` only report. Raises Invalid for a path that cannot be changed; the steps before have been made
-    and reported."""
+    """With ``dry_run`` only report. Raises Invalid for a path that cannot be changed, after the steps before it."""
     for step in steps:
         if step.is_done():
             say(f"nothing to do: {step.text}")
@@ -39,8 +38,8 @@ def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool)
 
 
 def write(path: Path, text: str, mode: int = 0o644, drafts: Path | None = None) -> None:
-    """The file is replaced in one step: another program may read or run it at any moment. Raises Invalid; then the file
-    is as before."""
+    """Another program may read or run the file at any moment, so it is replaced in one step. Raises Invalid, and leaves
+    the file as before."""
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         whole_file.replace(path, text.encode(), mode, drafts)

@@ -22,8 +22,8 @@ _Values = dict[datetime, float]
 def samples(histories: Iterable[History], guests: Collection[str], step: int) -> tuple[Sample, ...]:
     """The oldest sample comes first; ``guests`` are UUIDs.
 
-    A guest whose series is not known at all is left out, as the drops of a guest without a tap. Where one series is
-    known only now and then, the other steps of the measure are not known: the sum would be too small.
+    A guest whose series is never known is left out, as the drops of a guest without a tap. Where a series is known only
+    now and then, the other steps of the measure are not known: the sum would be too small.
     """
     equal = [history for history in histories if history.step == step]
     host = [history for history in equal if history.subject == HOST]
@@ -58,7 +58,7 @@ def between(known: Iterable[Sample], begin: datetime, end: datetime, step: int) 
 
 
 def watched_measures(*sides: Iterable[Sample]) -> tuple[Measure, ...]:
-    """Pings only where a sample knows them, because they are off by default."""
+    """Pings count only where a sample knows them: they are off by default."""
     known = {name for side in sides for sample in side for name in (*sample.values, *sample.control)}
     return tuple(measure for measure in MEASURES if measure not in PINGS or measure.name in known)
 

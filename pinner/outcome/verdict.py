@@ -20,8 +20,8 @@ from statistics import fmean, median
 from pinner.model.outcome.outcome import MEASURES, PINGS, Arm, Judgement, Measure, MeasureOutcome, Outcome, Window
 
 MOST_ORDERS = 5_000
-"""All orders of up to 7 windows of each placement. Of more, a sample of this size with the drawn order in it keeps the
-test exact (Phipson and Smyth 2010)."""
+"""All orders of up to 7 windows of each placement. A sample of this size of more orders, with the drawn one in it,
+keeps the test exact (Phipson and Smyth 2010)."""
 
 _ROUNDING = 1e-9
 
@@ -155,7 +155,7 @@ def _sampled(count: int, size: int) -> tuple[frozenset[int], ...]:
 
 
 def schedule(windows: int, seed: int) -> tuple[Arm, ...]:
-    """Drawn among all orders alike, as the exact test needs: an order that a person chooses, or that alternates, could
+    """All orders are equally likely, as the exact test needs: an order that a person chooses, or that alternates, could
     follow a rhythm of the load."""
     arms: list[Arm] = ["current"] * windows
     arms += ["planned"] * windows
@@ -170,9 +170,9 @@ MOST_WINDOWS = 200
 
 
 def outcome(windows: Sequence[Window]) -> Outcome:
-    """A measure that no window knows is not judged; a window that does not know a measure which another one knows does
-    not count. Pings are judged only where all windows know them: a guest that begins to filter them must not cost the
-    other measures their windows."""
+    """A measure that no window knows is not judged. A window without a measure that another one knows does not count,
+    except for pings: a guest that begins to filter them must not cost the other measures their windows, so pings are
+    judged only where all windows know them."""
     counted = [window for window in windows if not window.void]
     names = _names([window.values.keys() for window in counted])
     control = _names([window.control.keys() for window in counted])
@@ -246,7 +246,7 @@ def _measured(measure: Measure, windows: Sequence[Window], difference: Shift, p:
 
 
 def _judgement(measure: Measure, difference: Shift, p: float) -> Judgement:
-    """However certain, a difference inside the margin does not matter: pressure of 999 in place of 998 ms/s could else
+    """A difference inside the margin does not matter, however certain: 999 in place of 998 ms/s of pressure could else
     make a plan worse that ends all drops."""
     # Two one-sided tests: the difference is above -margin, and below margin.
     if difference.p(-measure.margin)[0] <= ALPHA and difference.p(measure.margin)[1] <= ALPHA:

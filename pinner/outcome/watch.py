@@ -20,7 +20,7 @@ LEAST_STEPS = 36
 
 TREND = 4
 """A trend before the run may go on twice as fast: by four times the distance from the median to the highest level, in
-as long a time."""
+the same time."""
 
 _ALWAYS = ("run_delay", "softnet_drops", "pressure")
 
@@ -47,8 +47,8 @@ def worse(
 
 
 def mark(before: Sequence[float], margin: float, steps: float, alpha: float) -> float:
-    """A level passes it in ``steps`` steps with a probability of at most ``alpha``, if nothing changes. ``before`` are
-    the values from before the run. A distance below the margin matters to nobody."""
+    """Without a change, a level passes it in ``steps`` steps with a probability of at most ``alpha``. ``before`` are
+    the values before the run. A distance below the margin matters to nobody."""
     levels, stretches = _levels(before), len(before) / steps
     usual = median(levels)
     distance = max(max(levels) - usual, margin)
@@ -57,8 +57,8 @@ def mark(before: Sequence[float], margin: float, steps: float, alpha: float) -> 
 
 
 def unwatched(before: Sequence[Sample], least: int) -> dict[Measure, int]:
-    """Measures with fewer than ``least`` known steps before the run, and the number of these. A guest may have no tap,
-    and answer no pings: such measures count only if one step is known."""
+    """Measures with fewer than ``least`` known steps before the run, and that number. A measure without any known step
+    does not count for a guest that has no tap, or answers no pings."""
     known = {measure: len(_known(before, measure)) for measure in MEASURES}
     return {measure: count for measure, count in known.items() if count < least and (count or measure.name in _ALWAYS)}
 

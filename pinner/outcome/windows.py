@@ -66,8 +66,8 @@ def reported(events: Iterable[HostEvent], guests: Mapping[str, str], begin: date
 def shifted(uses: Sequence[float]) -> str:
     """A large shift of the load within a window, in words. ``uses`` is the CPU use of the control in each step.
 
-    Only halves of one window are compared: a higher load from window to window is the control's part in the verdict. A
-    rule over all windows could leave out those of one placement.
+    Only halves of one window are compared: a rule over all windows could leave out those of one placement. The
+    verdict's control accounts for a higher load from window to window.
     """
     half = len(uses) // 2
     if not half:

@@ -1,8 +1,8 @@
 """Removes names that identify a captured machine's users, guests or programs. Pure.
 
 Kernel threads, QEMU's executable and thread names stay: they tell a guest from a daemon. The kernel's command line
-keeps all names of arguments and the values that pinner reads, not init's arguments. A user id only says whether it is
-root's.
+keeps the names of its arguments and the values that pinner reads, not init's arguments. A user id only says whether it
+is root's.
 """
 
 import re

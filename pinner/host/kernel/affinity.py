@@ -41,8 +41,8 @@ def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[Thr
 
 def set_affinity(thread: ThreadMask) -> None:
     """Raises Gone where the thread ended (another may have its id now), NotPermitted, and ApplyFailed where the kernel
-    refuses. Where a cpuset confines the thread, the kernel grants fewer CPUs without an error: then the former mask is
-    set again, and ApplyFailed is raised. A mask that another program sets at the same moment stays."""
+    refuses. Inside a cpuset, the kernel grants fewer CPUs without an error: then the former mask is set again, and
+    ApplyFailed is raised. A mask that another program sets at the same moment stays."""
     with _opened(thread.tid) as folder:
         if procfs.parse_stat(_read(folder, "stat", thread.tid)).started != thread.started:
             raise Gone(f"thread {thread.tid}")

@@ -1,6 +1,6 @@
-"""The cgroups of processes, of v1 or v2: the cpusets that confine threads, and systemd's units (cgroups(7)).
+"""The cgroups (v1 or v2) of processes: cpusets that confine threads, and systemd's units (cgroups(7)).
 
-libvirt makes a folder for each vCPU and iothread, and one for the emulator, below the guest's. With systemd the guest's
+Below the guest's folder, libvirt makes one for each vCPU, each iothread and the emulator. With systemd the guest's
 folder is a scope, and a folder ``libvirt`` may lie between.
 """
 

@@ -1,8 +1,8 @@
 """What the kernel says of a process by one system call, where a file of /proc costs three.
 
-While the CPU clock of a process (clock_getcpuclockid(3)) stands still, no thread ran, began or ended. So QEMU's masks
-are read from files only where they may have changed. Linux gives the clock of a thread only to its own process
-(pid_for_clock in kernel/time/posix-cpu-timers.c).
+While the CPU clock of a process (clock_getcpuclockid(3)) stands still, no thread ran, began or ended, so files need not
+be read again. Linux gives the clock of a thread only to its own process (pid_for_clock in
+kernel/time/posix-cpu-timers.c).
 """
 
 import ctypes

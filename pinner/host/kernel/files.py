@@ -1,7 +1,7 @@
 """Readers of small files of /proc and /sys. A missing, unreadable or malformed file is None.
 
-Every reader raises Busy where no descriptor or memory is left: it must not look as if the file were missing. The forms
-of CPU sets are those of admin-guide/cputopology.rst.
+Every reader raises Busy where no descriptor or memory is left: the file must not look missing. The forms of CPU sets
+are those of admin-guide/cputopology.rst.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """The partitions of systemd's units, in cgroup v2 (admin-guide/cgroup-v2.rst, cpuset.cpus.partition).
 
 systemd owns cpuset.cpus of its units, so pinner sets them by AllowedCPUs= (systemd.resource-control(5)), which survives
-a daemon-reload. systemd does not know cpuset.cpus.partition, so pinner writes that file.
+a daemon-reload. It does not know cpuset.cpus.partition, so pinner writes that file.
 """
 
 import re

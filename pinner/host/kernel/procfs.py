@@ -35,8 +35,8 @@ VANISHED = (OSError, ValueError, IndexError, Invalid)
 
 
 class Stat(NamedTuple):
-    """``ticks`` is user and system time in clock ticks, of a process with its ended threads. ``threads`` includes the
-    first one even where it has ended."""
+    """``ticks`` is user and system time in clock ticks, of a process with its ended threads. ``threads`` counts the
+    first one even after its end."""
 
     name: str
     flags: int
@@ -128,8 +128,8 @@ def parse_stat(data: bytes) -> Stat:
 def thread_files(
     folder: int, below: str, tid: str, schedstat: bytes | None = None, data: bytes = b"", same: Thread | None = None
 ) -> ThreadFiles:
-    """``schedstat`` and ``data`` (of the stat file) are given where they are read already; ``same`` is an earlier read
-    of the same thread. Raises OSError, Busy, ValueError, IndexError, Invalid."""
+    """``schedstat`` and ``data`` (of the stat file) are given where they were read already; ``same`` is an earlier read
+    of the thread. Raises OSError, Busy, ValueError, IndexError, Invalid."""
     data = data or read(f"{below}stat", folder)
     stat = parse_stat(data)
     if same and same.started == stat.started:

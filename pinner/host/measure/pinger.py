@@ -1,7 +1,7 @@
 """Pings guests once a second: an ICMP echo request (RFC 792, RFC 4443), without privileges where
 net.ipv4.ping_group_range allows it, else on a raw socket.
 
-The kernel notes when an answer arrives (SO_TIMESTAMPNS): the wait of this process does not count.
+The kernel notes the arrival of an answer (SO_TIMESTAMPNS): the wait of this process does not count.
 """
 
 import ipaddress

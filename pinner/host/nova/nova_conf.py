@@ -36,8 +36,8 @@ def read(files: Sequence[Path] = (), root: Path = ROOT, proc: Path = PROC) -> No
 
 
 class Reader:
-    """While nova-compute does not run, the configuration of its last process counts: else its variables, or files of a
-    container, would be missing during a restart. An error is never kept."""
+    """While nova-compute does not run, for example during a restart, the configuration of its last process counts, with
+    its variables and the files of its container. An error is never kept."""
 
     def __init__(self, files: Sequence[Path] = (), root: Path = ROOT, proc: Path = PROC) -> None:
         self._arguments = (tuple(files), root, proc)

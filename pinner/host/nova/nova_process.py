@@ -31,8 +31,8 @@ _RESOLVE = beneath.RESOLVE_IN_ROOT | beneath.RESOLVE_NO_MAGICLINKS
 
 
 class ProcessRoot:
-    """The root directory of a process, also in a container with mounts of its own. Links and ``..`` stay below that
-    root (openat2(2), RESOLVE_IN_ROOT). Older kernels open a path without symbolic links only."""
+    """The root directory of a process, also in a container with mounts of its own. Links and ``..`` stay below it
+    (openat2(2), RESOLVE_IN_ROOT). Older kernels open only a path without symbolic links."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,7 +1,7 @@
 """The CPUs of Open vSwitch with DPDK: its polling threads, and the masks of its database.
 
-ovsdb-server gives the masks over its Unix socket (RFC 7047). It is not trusted: size and time are bounded, and only
-root and at most one other user may write the socket's folder.
+ovsdb-server gives the masks over its Unix socket (RFC 7047). It is not trusted: size and time are bounded, and at most
+one user besides root may write the socket's folder.
 """
 
 import json

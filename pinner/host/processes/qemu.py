@@ -80,7 +80,7 @@ def roles(threads: Iterable[Thread]) -> QemuThreads:
 
 
 def find(root: Path, uuids: Collection[str], users: Mapping[str, int | None] = _ANY) -> Processes:
-    """``users`` has the user who runs the QEMU of a guest: another user's process is not it, whatever its command line
+    """``users`` has the user who runs the QEMU of a guest. Another user's process is not it, whatever its command line
     says."""
     vhost_threads: dict[int, tuple[Thread, ...]] = {}
     likely: list[_Found] = []
@@ -162,7 +162,7 @@ def resident(root: Path, pid: int) -> Resident:
 def _by_uuid(
     root: Path, processes: Iterable[_Found], uuids: Collection[str], users: Mapping[str, int | None]
 ) -> dict[str, int]:
-    """Of several processes with one UUID the oldest is QEMU: a fake has copied it, and is younger."""
+    """Of several processes with one UUID the oldest is QEMU: a fake that copied it is younger."""
     qemus: dict[str, int] = {}
     for _, pid in sorted(processes):
         try:

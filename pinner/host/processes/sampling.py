@@ -1,7 +1,7 @@
 """Measures the loads of all processes and threads between two samples, and reads again only those that ran.
 
-A compute host often has ten thousand threads; most sleep. While the CPU clock of a process, or a thread's schedstat,
-stands still, its files say the same. Affinity and policy, which others may change, are asked by system calls.
+A compute host often has ten thousand threads, mostly asleep. While the CPU clock of a process, or a thread's schedstat,
+stands still, its files say the same, except for affinity and policy: others may change these, so system calls ask them.
 """
 
 import time
@@ -57,8 +57,8 @@ NOTHING: Known = MappingProxyType({})
 def sample(
     root: Path, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]
 ) -> tuple[Process, ...]:
-    """Loads are over ``seconds`` (0: not measured); ``clock`` is monotonic. No ``immovable_reason`` other than
-    ``per-cpu`` is set."""
+    """Loads are over ``seconds`` (0: not measured); ``clock`` is monotonic. The only ``immovable_reason`` is
+    ``per-cpu``."""
     return Scanner(root).sample(seconds, sleep, clock)
 
 

@@ -1,7 +1,7 @@
 """The network's counters, and details of interfaces that only checks need.
 
-Sources: networking/snmp_counter.rst, net/core/net-procfs.c, ABI/testing/sysfs-class-net, -queues. pyroute2 asks drivers
-for offloads and their own counters, whose structures are long; settings/cards.py does without it.
+Sources: networking/snmp_counter.rst, net/core/net-procfs.c, ABI/testing/sysfs-class-net, -queues. Only pyroute2 knows
+the long structures of offloads and drivers' counters; settings/cards.py does without it.
 """
 
 import ipaddress

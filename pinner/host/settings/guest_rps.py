@@ -42,8 +42,8 @@ _MAX_ERROR = 200
 
 
 class Allowance:
-    """The time for the answers of guests' agents: ALLOWED seconds at once, and REFILL of the time in the long run,
-    because a guest could answer each command at the last moment. Threads may share it.
+    """The time for the answers of guests' agents, because a guest could answer each command at the last moment: ALLOWED
+    seconds at once, and REFILL of the time in the long run. Threads may share it.
 
     A guest that has spent its time waits until it has AGAIN seconds, enough for whole changes: else a repeated rollback
     could spend each moment on the beginning of a change.

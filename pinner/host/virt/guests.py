@@ -205,7 +205,7 @@ def _tap(root: Path, name: str, mac: str) -> Tap:
 
 
 def _dedicated(domain: ActiveDomain) -> bool:
-    """Nova's metadata says so; where that has no extra specs (before Nova 32), a definition in which a pin of Nova
+    """Nova's metadata says so; where that has no extra specs (before Nova 32), a pin of Nova in the definition that
     gives a vCPU a single CPU."""
     if domain.xml.nova is None:
         return False

@@ -112,7 +112,7 @@ class Libvirt:
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Raises Busy where another job blocks the guest.
 
-        libvirt silently drops CPUs that the host does not have: the caller must read the mask back from the kernel.
+        libvirt silently drops CPUs that the host does not have: the caller reads the mask back from the kernel.
         """
         flags = _LIVE | (_CONFIG if persist else 0)
         mask = tuple(cpu in cpus for cpu in range(max(cpus, default=0) + 1))

@@ -59,11 +59,8 @@ class TimedCalls:
         return latest is not None and not latest.done()
 
     def call(self, key: str, work: Callable[[], T], *, later: bool = True) -> T:
-        """Raises the work's error, or TimeoutError: the work is then done later.
-
-        With ``later`` false, work that would not be waited for is not done: only a change must still be made, or
-        undone.
-        """
+        """Raises the work's error, or TimeoutError: the work is then done later. With ``later`` false, work that would
+        not be waited for is not done: only a change must still be made, or undone."""
         answer: Future[T] = Future()
         with self._lock:
             earlier = self._last.get(key)
@@ -181,11 +178,8 @@ class Connections:
     def ask_domain(
         self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T], *, change: bool = False, key: str = ""
     ) -> T:
-        """Raises Gone too.
-
-        Calls with the same ``key``, by default the UUID, are made one after the other. With ``change``, work that is
-        not waited for is still done later.
-        """
+        """Raises Gone too. Calls with the same ``key``, by default the UUID, are made one after the other. With
+        ``change``, work that is not waited for is still done later."""
 
         def answer() -> T:
             return self._answer(what, lambda link: work(link.domain(uuid)), retry=True)

@@ -1,7 +1,7 @@
 """Receives libvirt's events (virDomainEventID) over a separate connection, opened again after libvirtd restarts.
 
-The hot-plug of a vCPU or iothread has no event; the kernel's event of its new thread shows it. A pin has an event,
-whichever program set it.
+The hot-plug of a vCPU or iothread has no event, but the kernel reports its new thread. A pin has an event, whichever
+program set it.
 """
 
 import logging

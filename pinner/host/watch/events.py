@@ -1,8 +1,5 @@
-"""Watches this host for changes that may move a thread, and publishes them as host events.
-
-Bursts (a guest's pins, the threads of a hot-plug) are published once. A new process with a correct mask and pinner's
-own pins are not published.
-"""
+"""Watches this host for changes that may move a thread, and publishes them as host events: bursts (a guest's pins, the
+threads of a hot-plug) once, a new process with a correct mask and pinner's own pins never."""
 
 import logging
 import os
