@@ -91,8 +91,6 @@ class ThreadMask:
 
 @dataclass(frozen=True, slots=True)
 class PartPin:
-    """A pin of one part of a guest in libvirt's XML."""
-
     kind: TargetKind
     """emulator, vcpu or iothread."""
     part: int | None
@@ -130,8 +128,6 @@ def masks_of(threads: Iterable[ThreadMask]) -> dict[ThreadKey, CpuSet]:
 
 @dataclass(frozen=True, slots=True)
 class AffinityChange:
-    """A change of a target's affinity."""
-
     target: Target
     before: tuple[ThreadMask, ...]
     """Each thread's mask before."""
@@ -143,7 +139,7 @@ class AffinityChange:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A change of the state of a target without threads."""
+    """A change of a target without threads."""
 
     target: Target
     before: State

@@ -78,8 +78,6 @@ class NoMeasures(NotFound):
 
 
 class TooFewMeasures(NotFound):
-    """A watch that undoes a run has enough in ``seconds``."""
-
     def __init__(self, why: str, seconds: int) -> None:
         text = f"a watch finds nothing worse now, so it undoes nothing: {why}; try again in {seconds} s"
         PinnerError.__init__(self, text, kind="measures", name="", known=[], seconds=seconds)
@@ -149,7 +147,7 @@ class RunConflict(PinnerError):
 
 
 class PolicyConflict(PinnerError):
-    """The host's policy would undo the requested change at once."""
+    """The policy would undo the requested change at once."""
 
     code = "policy_conflict"
 

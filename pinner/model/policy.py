@@ -48,7 +48,6 @@ class Setback:
     run: str
     """The policy's run that is rolled back."""
     at: datetime
-    """When the mode was set."""
     why: str
     """Measures that became worse."""
 
@@ -142,8 +141,6 @@ unknown    the same threads have other masks, for no known cause"""
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A target whose affinity or state differs from the recorded placement."""
-
     target: Target
     expected: CpuSet
     """Recorded CPUs."""
@@ -196,6 +193,6 @@ class DriftReport:
     migrating: tuple[str, ...] = ()
     """Names of guests that are placed once their migration has ended."""
     repack: Repack | None = None
-    """The last dry run of a re-pack; null: none, it is outdated, or the policy only observes."""
+    """The last dry run; null: none, outdated, or the policy only observes."""
     setback: Setback | None = None
     """Why the policy enforces no longer; else null."""

@@ -24,7 +24,7 @@ class GuestShape:
     """A guest's size. Raises Invalid where no guest can have it."""
 
     vcpus: int
-    """How many."""
+    """Their number."""
     memory_kib: int = 0
     """0: memory does not count."""
     page_kib: int = 0
@@ -69,8 +69,6 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioOutcome:
-    """A host's plan in numbers."""
-
     strategy: str
     guests: int
     """How many the plan places."""
@@ -116,7 +114,7 @@ class Alternative:
     cost: Mapping[str, float] = field(default_factory=dict)
     """How much higher each term of the objective that differs would be."""
     moved: tuple[Target, ...] = ()
-    """Other guests that would get other CPUs."""
+    """Other guests with other CPUs."""
     unplaced: tuple[LeftOut, ...] = ()
     """Other guests without a place."""
     impossible: str = ""
@@ -125,8 +123,6 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a plan gives a guest its CPUs."""
-
     guest: Target
     cpus: CpuSet
     """Of its vCPUs; empty: none."""
@@ -135,7 +131,7 @@ class Explanation:
     why: tuple[str, ...]
     """The plan's reasons, or why it does not place the guest."""
     terms: Mapping[str, float]
-    """The objective's terms, without the cost of the change."""
+    """Without the cost of the change."""
     alternatives: tuple[Alternative, ...] = ()
     """Other places, with their costs."""
 
@@ -219,7 +215,6 @@ def fitting(each: StrategyCapacity, vcpus: int) -> int:
 
 
 def with_sizes(capacity: Capacity, sizes: tuple[int, ...]) -> Capacity:
-    """``sizes`` are numbers of vCPUs, 1 or more."""
     return replace(capacity, strategies=tuple(_with_sizes(each, sizes) for each in capacity.strategies))
 
 

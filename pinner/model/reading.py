@@ -23,8 +23,6 @@ class IrqCounts:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """Its multicast state, by the names of sysfs."""
-
     is_snooping: bool
     is_querier: bool
     ports: tuple[str, ...]
@@ -62,7 +60,6 @@ class NicCounters:
     name: str
     index: int
     statistics: Mapping[str, int]
-    """sysfs statistics."""
     driver: Mapping[str, int] = field(default_factory=dict)
     """The whole card's packets without room (ethtool -S)."""
     driver_refusal: str = ""

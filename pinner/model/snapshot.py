@@ -17,7 +17,6 @@ from pinner.model.machine.topology import FrequencyDomain, Topology
 from pinner.model.settings.cards import CardQueues, GuestRps, RefusedSetting, RpsQueue, RxCoalescing, RxRing
 
 OVS = "Open vSwitch (DPDK)"
-"""How people name the owner of these CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ class Snapshot:
     """That of the guests' slice (machine.slice) by its name; empty: no such slice, or it has no weight. Null: not
     read."""
     refused: tuple[RefusedSetting, ...] = field(default=(), metadata={"exclude_if": lambda refused: not refused})
-    """Settings that drivers of cards refuse to tell."""
+    """What drivers of cards refuse to tell."""
 
     def running_guest(self, name: str) -> Guest:
         """By name or UUID. Raises Invalid for a guest that is shut off, NotFound without one. A UUID goes first: the

@@ -10,7 +10,6 @@ from pinner.model.cpuset import CpuSet
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 thread``, ``2 threads``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
@@ -20,7 +19,6 @@ def listed(items: Sequence[str], most: int, separator: str = ", ") -> str:
 
 
 def and_more(others: int, before: str = " ") -> str:
-    """`` and 3 more``; empty where there are no others."""
     return f"{before}and {others} more" if others > 0 else ""
 
 

@@ -1,9 +1,9 @@
 """Guests that move because of new guests, or for a re-pack; and the rule with hysteresis by which a policy proposes a
 re-pack (docs/strategies.md).
 
-Where each vCPU has its own CPU, the gain of moves is first estimated by a packing of these guests alone, because a
-whole answer takes many times longer; the best moves are tried. Otherwise the guests that spread most are tried. Without
-a new guest none moves, so a second plan changes nothing.
+Where each vCPU has its own CPU, moves are first estimated by a packing of these guests alone, because a whole answer
+takes many times longer. Otherwise the guests that spread most are tried. Without a new guest none moves, so a second
+plan changes nothing.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _TRIALS = 6
 """Each is a whole answer of the strategy."""
 _ESTIMATED = 40
-"""For each move."""
 _PAIRED = 14
 _REPACKED = 16
 

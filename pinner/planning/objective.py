@@ -1,9 +1,6 @@
-"""A plan's objective: its terms before and after, which of them the strategy asks for, and whether the plan makes them
-worse (docs/objective.md).
-
-The request asks for the rise of some terms, such as ``overcommit``: the guests' network gets several times faster where
-housekeeping and emulators have their own CPUs. So a policy applies such a plan.
-"""
+"""A plan's objective (docs/objective.md): its terms before and after, which of them the strategy asks for, and whether
+the plan makes them worse. The request asks for the rise of some terms, such as ``overcommit``: a policy applies such a
+plan."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +58,6 @@ SPREAD = frozenset(("extra_nodes", "remote_memory", "shared_cores", "extra_l3", 
 
 
 def weights(snapshot: Snapshot, request: Request) -> dict[str, float]:
-    """The request's, else the configuration's, else the defaults."""
     return weighted(snapshot.weights, request.weights)
 
 

@@ -44,8 +44,6 @@ class GuestNeed:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Computes the span of each distinct affinity once."""
-
     topology: Topology
     _device_nodes: Mapping[str, int]
     _sizes: tuple[tuple[int, ...], tuple[int, ...]]
@@ -87,7 +85,6 @@ class Places:
         return span
 
     def spread(self, guest: Guest, masks: Sequence[int]) -> GuestSpread:
-        """``masks``: the bits of each vCPU's affinity."""
         distinct = set(masks)
         # vCPUs with the same CPUs, or with one CPU each, cover what these CPUs cover together.
         if len(distinct) == 1:
@@ -122,7 +119,6 @@ class Places:
         return AffinitySpan(shares, frozenset(shares), frozenset(l3), cores)
 
     def _distance(self, span: AffinitySpan, memory: int) -> float:
-        """In units of the local distance; 0 for a span without CPUs."""
         if (far := self._far.get(memory)) is None:
             far = self._far[memory] = {
                 node: 0.0 if node == memory else max(distance(self.topology.node_by_id, node, memory) / LOCAL - 1, 0.0)

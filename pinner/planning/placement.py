@@ -186,7 +186,6 @@ class _Reader:
         self._named = request.processes
 
     def was_placed(self, target: Target) -> bool:
-        """A run has placed the target, or found it in place."""
         placed = self._placed.get(target.key)
         return placed is not None and bool(placed.threads)
 

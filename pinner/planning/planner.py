@@ -51,7 +51,7 @@ def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, 
 
 
 def repack(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement) -> Plan:
-    """``plan_from_placement``, with moves of guest after guest to free CPUs as long as that lowers the objective."""
+    """``plan_from_placement``, with moves to free CPUs as long as that lowers the objective."""
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
     require_known(request.strategy, strategies)

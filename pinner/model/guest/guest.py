@@ -61,7 +61,6 @@ class GuestNuma:
     """KiB of a huge page; 0: normal pages, or not known."""
 
     def bindings(self) -> tuple[MemoryBinding, ...]:
-        """The strict ones."""
         if not self.cells and self.memory is None:
             return ()
         cells = (cell.memory or self.memory for cell in self.cells)
@@ -95,8 +94,6 @@ GuestState = Literal["running", "blocked", "paused", "shutdown", "crashed", "sus
 
 @dataclass(frozen=True, slots=True)
 class Vcpu:
-    """A virtual CPU."""
-
     id: int
     """libvirt's number."""
     thread: Thread | None
@@ -134,9 +131,9 @@ class Tap:
     mac: str
     """The guest's MAC address."""
     rx_packets: int
-    """Packets from the guest."""
+    """From the guest."""
     tx_packets: int
-    """Packets to the guest."""
+    """To the guest."""
     rx_drops: int
     """Packets from the guest that the host dropped."""
     tx_drops: int
@@ -145,7 +142,7 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class NovaIdentity:
-    """The instance as Nova describes it, in the domain's metadata or in a notification; a field can be empty."""
+    """The instance as the domain's metadata or a notification has it; a field can be empty."""
 
     instance: str
     """Its name."""
@@ -276,7 +273,6 @@ class Guest:
 
     @cached_property
     def vcpu_affinities(self) -> Mapping[int, CpuSet]:
-        """Of vCPUs that have a thread."""
         return MappingProxyType({vcpu.id: vcpu.thread.affinity for vcpu in self.vcpus if vcpu.thread})
 
     @cached_property
@@ -337,7 +333,6 @@ class GuestExclusion:
 
 
 def nova_cpus(guest: Guest, online: CpuSet) -> CpuSet:
-    """CPUs that Nova dedicates to a guest."""
     ours = own_vcpu_pins(guest)
     vcpus = [vcpu for vcpu in guest.vcpus if vcpu.id not in guest.shared_vcpus]
     pins = [vcpu.pin for vcpu in vcpus if vcpu.pin != ours.get(vcpu.id)]

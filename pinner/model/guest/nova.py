@@ -18,7 +18,6 @@ class NovaSets:
     """Empty: not set."""
 
     dedicated: CpuSet = CpuSet()
-    """cpu_dedicated_set"""
     shared: CpuSet = CpuSet()
     """cpu_shared_set: for vCPUs without a CPU of their own."""
 
@@ -61,7 +60,7 @@ class NovaConf:
     source: str = ""
     """The process, deployment or option of pinner that names the files."""
     process: int | None = None
-    """nova-compute's process id; None: the configuration does not come from a process."""
+    """nova-compute's process id; None: the configuration is not from a process."""
     changed: tuple[str, ...] = ()
     """Files changed after nova-compute's start: it still uses their earlier content."""
     is_missing: bool = False
@@ -180,8 +179,6 @@ def _range(part: str, text: str, option: str) -> range:
 
 @dataclass(frozen=True, slots=True)
 class NovaGuest:
-    """A guest whose vCPUs Nova pinned."""
-
     uuid: str
     name: str
     cpus: CpuSet
@@ -202,7 +199,6 @@ class NovaOwns:
         return self.sets.dedicated | union(guest.cpus for guest in self.guests)
 
     def for_vcpus(self, cpus: CpuSet) -> CpuSet:
-        """Those for floating vCPUs."""
         return cpus & self.sets.shared if self.sets.shared else cpus
 
     def owners_of(self, cpus: CpuSet) -> Iterator[tuple[str, CpuSet]]:
@@ -260,9 +256,7 @@ class Listening:
     pool: str = "pinner"
     """pinner's own queue beside other listeners'; empty: none."""
     is_durable: bool = False
-    """amqp_durable_queues or rabbit_quorum_queue."""
     is_quorum: bool = False
-    """rabbit_quorum_queue"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ guests; housekeeping: all others."""
 @dataclass(frozen=True, slots=True)
 class RoleCpus:
     role: CpuRole
-    """What they are for."""
+    """Their purpose."""
     cpus: CpuSet
 
 
@@ -57,9 +57,9 @@ class DeviceInterrupts:
     node: int | None
     """Id of its NUMA node; null where the kernel reports none."""
     queues: int
-    """Receive queues of the interface; 0 without one."""
+    """Receive queues; 0 without an interface."""
     interrupts: tuple[Interrupt, ...]
-    """Its interrupts by number, then its NAPI threads."""
+    """By number, then the NAPI threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,10 @@ def is_passed_through(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeviceIrq:
-    """An interrupt of a PCI device, with its affinity."""
-
     number: int
-    """The kernel's number, which it reuses."""
+    """The kernel reuses it."""
     name: str
-    """The drivers' names of it."""
+    """The drivers' names."""
     device: str
     """PCI address."""
     cpus: CpuSet

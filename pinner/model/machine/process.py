@@ -49,9 +49,9 @@ class Thread:
     delay_ns: int | None = None
     """Nanoseconds of waiting for a CPU since its start; null without that file."""
     immovable_reason: Immovable = ""
-    """Why pinner does not move it; empty where it may."""
+    """Why pinner does not move it; else empty."""
     realtime: RealTime = ""
-    """Real-time scheduling policy; empty for a normal thread."""
+    """Its policy; empty: none."""
 
     @property
     def key(self) -> ThreadKey:
@@ -60,7 +60,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process and its threads; a kernel thread is a process of one thread."""
+    """A kernel thread is a process of one thread."""
 
     pid: int
     started: int
@@ -128,8 +128,6 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Descendants(Generic[T]):
-    """Ids of a process's descendants, or their threads."""
-
     sure: tuple[T, ...] = ()
     unsure: tuple[T, ...] = ()
     """They may descend only from their present parent."""

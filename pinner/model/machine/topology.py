@@ -1,4 +1,4 @@
-"""The hardware of a host, with the kernel's settings."""
+"""A host's hardware, with the kernel's settings."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,6 @@ class CoreShape:
     offsets: tuple[int, ...]
     """From the core's lowest CPU: (0, 256) for CPUs 7 and 263."""
     lowest: CpuSet
-    """Each core's lowest CPU."""
     cpus: CpuSet
 
     def touched(self, cpus: CpuSet) -> CpuSet:
@@ -36,7 +35,7 @@ class CoreShape:
         return whole.bit_count()
 
     def worth(self, cpus: CpuSet) -> float:
-        """In cores: one of two hardware threads is half a core."""
+        """In cores: one of two threads is half a core."""
         return len(cpus & self.cpus) / len(self.offsets)
 
 
@@ -97,7 +96,7 @@ class Cpu:
     nohz_full: bool = False
     """Whether it stops its tick while one task runs."""
     governor: str | None = None
-    """Frequency governor; null where the kernel has none."""
+    """Null: the kernel has none."""
     core_class: int = 0
     """0: one of the fastest cores; 1: the next slower class, such as an E core; and so on."""
 
@@ -111,13 +110,11 @@ class Cache:
     size_kib: int
     """KiB; 0: not reported."""
     cpus: CpuSet
-    """Online CPUs that share it."""
+    """Online ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class HugePages:
-    """Huge pages of one size on one node."""
-
     size_kib: int
     """KiB of a page."""
     total: int
@@ -238,7 +235,7 @@ class Topology:
 
     @cached_property
     def online_by_node(self) -> Mapping[int | None, CpuSet]:
-        """Only nodes with online CPUs, ascending; None has the CPUs without a node."""
+        """Only nodes with online CPUs, ascending; None: CPUs without a node."""
         nodes = _grouped([(cpu.node, cpu.id) for cpu in self.cpus if cpu.online])
         return {node: nodes[node] for node in sorted(nodes, key=lambda node: (node is None, node))}
 
@@ -249,7 +246,6 @@ class Topology:
 
     @cached_property
     def online_by_l3(self) -> Mapping[int, CpuSet]:
-        """By the index in ``l3_domains``."""
         return _grouped([(cpu.l3, cpu.id) for cpu in self.cpus if cpu.online and cpu.l3 is not None])
 
     @cached_property
@@ -293,7 +289,7 @@ class Topology:
 
     @cached_property
     def core_classes(self) -> tuple[CpuSet, ...]:
-        """Online CPUs, fastest class first; one set where all cores are alike."""
+        """Fastest first; one set where all cores are alike."""
         classes = _grouped([(cpu.core_class, cpu.id) for cpu in self.cpus if cpu.online])
         return tuple(classes[number] for number in sorted(classes))
 
@@ -316,7 +312,6 @@ class Topology:
 
 
 def _grouped(cpus: Iterable[tuple[K, int]]) -> dict[K, CpuSet]:
-    """In the order of each key's first CPU."""
     groups: dict[K, int] = {}
     for key, cpu in cpus:
         groups[key] = groups.get(key, 0) | 1 << cpu

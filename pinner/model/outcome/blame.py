@@ -54,11 +54,11 @@ class Culprit:
     pid: int
     """0: the idle thread, or one that has ended."""
     unit: str
-    """Its process's systemd unit or cgroup."""
+    """Its systemd unit or cgroup."""
     guest: str
     """Its guest's name; else empty."""
     ms: float
-    """Milliseconds of the guest's waiting while it ran."""
+    """Milliseconds of the guest's waiting."""
     share: float
     """Of all waiting, from 0 to 1."""
 
@@ -73,8 +73,6 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """The result of a trace."""
-
     guest: str
     """Its name."""
     seconds: float

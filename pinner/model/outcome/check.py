@@ -48,8 +48,6 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A line that ends the fault or eases it."""
-
     line: str
     """The exact command for root, line of a file, or element of a domain's XML."""
     where: str
@@ -79,7 +77,6 @@ class HostCheck:
     """It never changes."""
     severity: Severity
     summary: str
-    """The fault in a few words."""
     why: str
     source: str
     find: Callable[[HostReading], Iterable[Found]]
@@ -99,7 +96,7 @@ class CheckFinding:
     message: str
     """One sentence."""
     evidence: tuple[Evidence, ...]
-    """Facts that show it."""
+    """Facts."""
     why: str
     """Why it hurts."""
     source: str

@@ -19,7 +19,6 @@ PING, PING_LOSS = "ping", "ping_loss"
 """The series of pings; a guest has them if the agent pings it, and it answers."""
 
 TREND = "delay_vcpu"
-"""Tables of guests show it as a line."""
 
 HOST = "host"
 """The subject of the host's measures; others are UUIDs of guests."""
@@ -27,8 +26,6 @@ HOST = "host"
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One measure that is kept."""
-
     name: str
     """Such as ``delay_vcpu``."""
     unit: str
@@ -93,11 +90,9 @@ class Counts:
     subject: str
     """HOST, or a guest's UUID."""
     name: str
-    """Empty for the host."""
     at: float
     """Seconds of a clock that never jumps."""
     threads: Mapping[ThreadKey, ThreadCount]
-    """None for the host."""
     totals: Mapping[str, Mapping[str, float]]
     """Series to counters by source (a tap, a NIC, a CPU), each from its own start."""
     pings: Pings | None = None

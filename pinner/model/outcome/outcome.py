@@ -37,8 +37,8 @@ MEASURES = (
     Measure("pressure", "ms/s", 20.0),
     *PINGS,
 )
-"""run_delay: all threads of the guests waited for a CPU. drops: of the guests' taps. softnet_drops and pressure: the
-host's. ping and ping_loss: the mean of the guests that answer."""
+"""run_delay: all threads of the guests waited. drops: of their taps. softnet_drops and pressure: the host's. ping and
+ping_loss: the mean of the guests that answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class RunOutcome:
     """End of the measures after the run."""
     step: int
     measures: tuple[ObservedMeasure, ...]
-    """The measures."""
+    """One by one."""
     notes: tuple[str, ...]
     """What is not known, and why."""
     is_final: bool

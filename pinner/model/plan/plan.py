@@ -15,8 +15,6 @@ from pinner.model.plan.request import Request
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A strategy's answer for one target."""
-
     target: Target
     cpus: CpuSet
     """Where its threads may run."""
@@ -92,7 +90,7 @@ class GuestMemory:
     per_node: Mapping[int, int]
     """Node id to resident KiB of QEMU."""
     remote_now_kib: int
-    """KiB on nodes that run none of its vCPUs now."""
+    """KiB on nodes without its vCPUs now."""
     remote_kib: int
     """Remote KiB under the plan, before any memory moves."""
     home: int | None
@@ -102,8 +100,6 @@ class GuestMemory:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """A plan's snapshot."""
-
     snapshot: str
     """Its content hash."""
     taken_at: datetime
@@ -156,13 +152,13 @@ class Plan:
     """Its snapshot."""
     roles: Roles
     wanted: tuple[Wanted, ...]
-    """The CPUs of every placed target, also of one that has them already."""
+    """Every placed target, also one that has its CPUs already."""
     changes: tuple[PlannedChange, ...]
     """What the host still needs."""
     unplaced: tuple[LeftOut, ...]
     """Guests without a place."""
     skipped: tuple[LeftOut, ...]
-    """Busy processes, threads and guests that pinner does not move."""
+    """Processes, threads and guests that pinner does not move."""
     warnings: tuple[str, ...]
     objective: Objective = field(default_factory=Objective)
     """Now and after an apply."""
@@ -224,7 +220,7 @@ class PlacedTarget:
     unit: str = ""
     """Of a process: after a restart, its systemd unit identifies it with its name."""
     command: str = ""
-    """Of a process without a service unit: its command line, for the same purpose."""
+    """Of a process without a service unit, for the same purpose."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,3 @@
-"""A caller's request for a plan."""
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -19,7 +17,6 @@ MAX_BUDGET = 1_000_000
 MOST_PERCENT = 100 * MAX_CPUS
 """All CPUs of the largest host."""
 MAX_MOVES = 100
-"""Of guests, for new guests."""
 Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
 
@@ -75,7 +72,7 @@ class Request:
     moves: int = 2
     """Placed guests that one plan may move, to make room for new guests or to place them better."""
     solver_budget: int = 1000
-    """For ``optimal``: nodes of its search tree that the solver may visit."""
+    """For ``optimal``: nodes of the solver's search tree."""
     remedies: tuple[SettingName, ...] = field(
         default=(),
         metadata={

@@ -12,14 +12,8 @@ from pinner.model.text import before_and_after
 
 
 class AgentAction(StrEnum):
-    """Every action that an agent writes to its chain. Those of a run are as in AuditAction.
+    """Every action that an agent writes to its chain. AuditAction has those of a run.
 
-    run.apply       an apply began, or was refused
-    run.rollback    a rollback began, or was refused
-    run.release     a release began, or was refused
-    run.change      one change was made, undone, or failed
-    run.recover     recovery ended a run whose process had died
-    run.end         ended
     guest.exclude   a guest is excluded from placement, or included again; or that failed
     centre.head     the central database reported the head of its audit trail
     key.set         the agent signs with its first key, or with another one than before
@@ -148,7 +142,7 @@ class Anchor:
     """The signed heads of all hosts at one moment, to be kept elsewhere. A later trail must still contain them."""
 
     version: int
-    """Of the format."""
+    """The format's."""
     heads: tuple[SignedHead, ...]
     """One of each host."""
 

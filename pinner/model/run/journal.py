@@ -1,4 +1,4 @@
-"""The record of the changes that were made to a host."""
+"""The record of changes of a host."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -40,8 +40,7 @@ WATCH_FOLD = 10
 
 @dataclass(frozen=True, slots=True)
 class NodeMemory:
-    """KiB of a guest on one node before and after a move, from numa_maps: ``before_kib`` is the sum of ``moved_kib``
-    and ``stayed_kib``."""
+    """KiB of a guest on one node before and after a move, from numa_maps: ``before_kib`` is the sum of the others."""
 
     node: int
     before_kib: int
@@ -93,7 +92,7 @@ class Entry:
     lineage: Lineage | None = None
     """Of a change of affinity: facts by which an undo finds the processes that inherited the mask."""
     inheritors: tuple[ThreadMask, ...] = ()
-    """Threads of other processes that inherited the mask, as an undo found them, each with the inherited mask."""
+    """Threads of other processes that an undo found with the mask, each with it."""
     former: tuple[CpuSet, ...] = ()
     """Of a rollback of all runs: CPUs that other runs gave to the target before the last one."""
 
@@ -135,9 +134,9 @@ class Run:
     error: str = ""
     """Why it did not succeed; else empty."""
     migrate_memory: bool = False
-    """Whether guests' memory was to follow their vCPUs."""
+    """Whether guests' memory was to follow."""
     recovered: str = ""
-    """Of a run whose process died: the recovery's result, in words."""
+    """Of a run whose process died: the recovery's result."""
     all_or_nothing: bool = False
     """Whether one failed change undoes the whole run; else only its guest's or process's changes."""
     peer: str = ""
@@ -191,7 +190,7 @@ def is_final(run: Run, entry: Entry) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """The run keeps each option under the same name."""
+    """The run keeps each under the same name."""
 
     persist: bool = False
     migrate_memory: bool = False
@@ -201,7 +200,6 @@ class ApplyOptions:
     undo_if_worse: bool = False
 
     def with_watch(self) -> "ApplyOptions":
-        """With the watch that ``undo_if_worse`` needs."""
         seconds = self.watch_seconds or (DEFAULT_WATCH_SECONDS if self.undo_if_worse else 0)
         return replace(self, watch_seconds=seconds)
 
@@ -233,7 +231,6 @@ class Damaged:
     cpus: CpuSet = CpuSet()
     """After a change of affinity."""
     boot: str = ""
-    """As in InForce."""
 
     def may_concern(self, target: Target) -> bool:
         if self.owner:

@@ -1,4 +1,4 @@
-"""The result of a check of the whole audit trail: the centre's chain against the agents' chains and an anchor."""
+"""The check of the whole audit trail: the centre's chain against the agents' chains and an anchor."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from pinner.model.run.agent_audit import SignedHead
 class FindingKind(StrEnum):
     """What is wrong with a trail.
 
-    changed        a record was changed, lost or moved: the chain of hashes is broken
-    rewritten      a consistent chain is not the one that was there before
-    cut            the last records of a chain are missing, or an older copy was put back
+    changed        a record was changed, lost or moved
+    rewritten      a consistent chain is not the one from before
+    cut            the last records are missing, or an older copy was put back
     forged         the centre has a record of an action that the agent never did
     unreported     the centre has no record of an action of the agent
     head_missing   a signed head that the centre received is missing
     bad_signature  a signed head does not fit its signature or its key
     key_replaced   the agent signs with another key than before
-    unreachable    an agent does not answer, so its part is not verified
+    unreachable    an agent does not answer
     """
 
     CHANGED = "changed"
@@ -41,7 +41,7 @@ class TrailFinding:
     host: str
     """The agent's; empty: only the centre is concerned."""
     record: int
-    """The number in that trail, or of the first wrong one; 0: no single record."""
+    """Its number in that trail, or that of the first wrong one; 0: none."""
     run: str
     """The record's; may be empty."""
     message: str
@@ -63,7 +63,7 @@ VerificationResult = Literal["intact", "broken", "incomplete"]
 @dataclass(frozen=True, slots=True)
 class Verification:
     result: VerificationResult
-    """intact: everything was verified; broken: something is wrong; incomplete: an agent did not answer."""
+    """intact; broken: something is wrong; incomplete: an agent did not answer."""
     ok: bool
     """Whether it is ``intact``."""
     records: int
@@ -71,7 +71,7 @@ class Verification:
     head: str
     """Of the centre's last correct record."""
     agents: tuple[AgentTrail, ...]
-    """One by one."""
+    """Their parts."""
     findings: tuple[TrailFinding, ...]
     """At most MAX_FINDINGS of each kind."""
 

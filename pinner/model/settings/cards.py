@@ -72,8 +72,6 @@ GATHERING_US = 50
 
 @dataclass(frozen=True, slots=True)
 class RxCoalescing:
-    """How a network card gathers received packets."""
-
     interface: str
     index: int
     usecs: int
@@ -129,7 +127,7 @@ class RpsQueue:
 @dataclass(frozen=True, slots=True)
 class GuestQueue:
     interface: str
-    """Its name in the guest."""
+    """In the guest."""
     index: int
     """In the guest (ifindex)."""
     queue: int
@@ -160,7 +158,6 @@ class GuestRps:
 
     @property
     def as_target(self) -> Target:
-        """For a plan that leaves the guest out."""
         return Target("guest", self.guest, None, self.name)
 
     @property

@@ -17,7 +17,6 @@ def is_excluded_guest(guest: Guest, request: Request) -> bool:
 
 
 def is_named(guest: Guest, names: Container[str]) -> bool:
-    """By name or UUID."""
     return guest.name in names or guest.uuid in names
 
 

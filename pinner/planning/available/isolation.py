@@ -55,7 +55,7 @@ def arguments(cpus: CpuSet) -> str:
 
 
 def grub_line(command_line: str, cpus: CpuSet) -> str:
-    """For /etc/default/grub, without the arguments that GRUB adds."""
+    """Without the arguments that GRUB adds."""
     present = _ARGUMENT.findall(command_line)
     for_kernel = present[: present.index("--")] if "--" in present else present
     remaining = [argument for argument in for_kernel if _name(argument) not in _REPLACED | _BOOT_LOADERS_OWN]

@@ -23,7 +23,6 @@ class VcpuGroup:
     cpus: CpuSet | None = None
     """Online or not; None: any."""
     why: str = ""
-    """What binds them; empty: nothing."""
 
     def within(self, cpus: CpuSet) -> CpuSet:
         return cpus if self.cpus is None else cpus & self.cpus
@@ -117,7 +116,6 @@ class MemoryBalance:
     free: Mapping[tuple[int, int], int]
     """KiB by node and page size in KiB; below 0 where guests have more than the node."""
     nearest: Mapping[int, int]
-    """Node to the one from which its CPUs get memory."""
 
     @classmethod
     def of(cls, topology: Topology, guests: Iterable[Guest], elsewhere: Iterable[Guest] = ()) -> "MemoryBalance":
@@ -169,7 +167,6 @@ def everything(guest: Guest) -> VcpuGroup:
 
 
 def share(guest: Guest, group: VcpuGroup) -> float:
-    """By its cells, or by the number of vCPUs."""
     if cells := [cell for cell in guest.numa.cells if cell.vcpus and cell.memory_kib]:
         own = CpuSet.of(group.vcpus)
         kib = fsum(cell.memory_kib * len(cell.vcpus & own) / len(cell.vcpus) for cell in cells)

@@ -1,8 +1,6 @@
-"""Which restricted affinities of processes keep their CPUs out of every set (docs/strategies.md).
-
-Where a role would get fewer cores of a node than the minimum, those that are not firm are set aside, the least loaded
-first. Where the firm ones alone leave too few, the plan is blocked.
-"""
+"""Which restricted affinities of processes keep their CPUs out of every set (docs/strategies.md). Where a role would
+get fewer cores of a node than the minimum, those that are not firm are set aside, the least loaded first. Where the
+firm ones alone leave too few, the plan is blocked."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -140,8 +138,6 @@ def _order(each: RestrictedAffinity) -> tuple[bool, float, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Cores:
-    """By hardware threads, and whole ones."""
-
     worth: float
     whole: int
 

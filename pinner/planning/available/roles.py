@@ -69,7 +69,6 @@ def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> 
 
 
 def _recorded(allocatable: AllocatableCpus, request: Request, recorded: Roles, *, isolating: bool) -> Resolved | None:
-    """None where a recorded set would be empty now."""
     allowed, for_vcpus = allocatable.shared, allocatable.nova.for_vcpus(allocatable.shared)
     now = Roles(
         housekeeping=recorded.housekeeping & allowed,

@@ -1,9 +1,6 @@
 """Each role's part of a node's free CPUs, and the size of automatic sets: one step, or more where a role's load needs
-more.
-
-The fullest set grows until none is full, or both have MOST_STEPS together. A set that an earlier plan made one step too
-large stays: otherwise a small change of the load would move every guest.
-"""
+more. The fullest set grows until none is full, or both have MOST_STEPS together. A set that an earlier plan made one
+step too large stays: otherwise a small change of the load would move every guest."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -58,7 +55,7 @@ def union_of(by_node: Mapping[NodeId, Slices]) -> Slices:
 def _of_node(
     allocatable: AllocatableCpus, request: Request, node: int | None, free: CpuSet, steps: Steps, *, isolating: bool
 ) -> Slices:
-    """Roles share CPUs where the node is too small to leave one for vCPUs."""
+    """Roles share CPUs where no CPU would be left for vCPUs."""
     for_vcpus = allocatable.nova.for_vcpus(free)
     cores = _FreeCores(allocatable, (free - for_vcpus, for_vcpus))
     autos = (request.housekeeping == AUTO, request.emulator == AUTO)
@@ -114,8 +111,6 @@ def _one_core(
 
 @dataclass(frozen=True, slots=True)
 class _FreeCores:
-    """First those that vCPUs may not use; of both parts the lowest first."""
-
     allocatable: AllocatableCpus
     parts: tuple[CpuSet, CpuSet]
 

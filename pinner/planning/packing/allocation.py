@@ -82,7 +82,6 @@ def _in_domains(
 
 @lru_cache(maxsize=1024)
 def _parts(domain: PackingDomain, counts: tuple[int, ...]) -> tuple[_Parts, ...]:
-    """Cached: layouts have domains in common."""
     free = _FreeCores(domain, counts)
     taken = [free.take(count) for count in counts]
     for parts, count in zip(taken, counts, strict=True):
@@ -179,7 +178,7 @@ def bound(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> Score
 
 
 def least_rank(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> int:
-    """A node has room for some of the guests that prefer it; each further one is on its second best node at best."""
+    """A node has room for some of the guests that prefer it; each other one is on its second best node at best."""
     if not any(any(guest.ranks.values()) for guest in guests):
         return 0
     preferring: dict[NodeId, list[PackingGuest]] = {}
@@ -202,9 +201,7 @@ def _step(guest: PackingGuest) -> int:
 class Cores(NamedTuple):
     width: int
     whole: int
-    """Cores that no guest has begun."""
     most: int
-    """So many guests more than one share a core."""
 
 
 def cores(nodes: Sequence[PackingNode]) -> Cores:

@@ -1,9 +1,6 @@
-"""A packing by exchanges between nodes: guests move, or change places, as long as that lowers the score.
-
-A guest moves to a nearer node, alone or in another one's room; only free CPUs count then. Exchanges at the same ranks
-make room for further ones. Last come exchanges that save shared cores or L3 domains. The order is fixed and counts
-bound the work, so the result is always the same.
-"""
+"""A packing by exchanges between nodes: guests move, or change places, as long as that lowers the score. Last come
+exchanges that save shared cores or L3 domains. The order is fixed and counts bound the work, so the result is always
+the same."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +17,6 @@ MOST_PACKED = 3000
 
 _Exchange = tuple[tuple[PackingGuest, int], ...]
 _Cost = tuple[int, int]
-"""Shared cores, and L3 domains beyond one a guest."""
 
 
 def exchanged(

@@ -128,8 +128,6 @@ _Footprints = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """With a score that no layout can be below."""
-
     layout: Layout
     score: Score
     bound: Score
@@ -138,7 +136,7 @@ class Packing:
 
     @property
     def gap(self) -> float:
-        """The first term's share above its bound, of those above it."""
+        """The first term's share above its bound."""
         for value, least in zip(self.score, self.bound, strict=True):
             if value != least:
                 return max(0.0, (value - least) / value) if value else 0.0

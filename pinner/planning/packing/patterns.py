@@ -24,7 +24,6 @@ MOST_PATTERNS = 1000
 class GuestClass(NamedTuple):
     size: int
     ranks: tuple[tuple[int, int], ...]
-    """Of the pools that they may be in."""
     memory: int
     needed: int
 
@@ -56,8 +55,6 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """Slots that hold one CPU less."""
-
     pool: int
     size: int
 
@@ -70,7 +67,6 @@ class Model(Program):
     columns: tuple[Column, ...]
     members: dict[GuestClass, tuple[str, ...]]
     pools: tuple[tuple[int, ...], ...]
-    """Positions of each pool's nodes."""
 
 
 def are_alike(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest]) -> bool:
@@ -118,7 +114,7 @@ def _fillings(shape: Shape) -> Iterator[tuple[int, ...]]:
 
 
 def _too_many(shape: Shape) -> bool:
-    """Counts partitions by Euler's product."""
+    """By Euler's product."""
     ways = [1] + [0] * shape.free
     for part in range(1, shape.free + 1):
         for total in range(part, shape.free + 1):
@@ -323,7 +319,6 @@ def _split(counts: _Counts, pool: int, owners: list[tuple[str, int]]) -> dict[in
 
 
 def _give(slots: list[_Filled], domains: list[_Filled], name: str, size: int) -> None:
-    """Beside the guest's other pieces, else in the smallest cluster."""
     clusters = Counter(domain.cluster for domain in domains)
     own = {domain.cluster for domain in domains if any(owner == name for owner, _ in domain.pieces)}
     chosen = min(

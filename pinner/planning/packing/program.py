@@ -32,7 +32,7 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class Solution:
     values: tuple[int, ...]
-    """Empty: none was found within the budget."""
+    """Empty: none was found."""
     value: int
     bound: int
 
@@ -43,8 +43,6 @@ Minimise = Callable[[Program, int, Sequence[ProgramRow], int], Solution]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The budget is for each term."""
-
     solve: Minimise
     budget: int
 

@@ -50,7 +50,6 @@ class PackingDomain:
 
     @cached_property
     def _hash(self) -> int:
-        """Domains are keys of allocations."""
         return hash(self.cores)
 
     def core_of(self, part: int) -> int:
@@ -96,7 +95,6 @@ class PackingNode:
 
     @cached_property
     def _hash(self) -> int:
-        """Nodes are keys of packings."""
         return hash((self.id, self.domains, self.memory))
 
     @cached_property
@@ -148,8 +146,6 @@ class PackingGuest:
 
 
 class Piece(NamedTuple):
-    """A guest's CPUs in one domain."""
-
     node: int
     """Its position."""
     domain: int
@@ -158,7 +154,6 @@ class Piece(NamedTuple):
 
 
 Layout = Mapping[str, tuple[Piece, ...]]
-"""By the id of a placed guest."""
 
 
 class Score(NamedTuple):
@@ -167,7 +162,6 @@ class Score(NamedTuple):
     unplaced: int
     rank: int
     shared: int
-    """Cores with CPUs of several guests."""
     extra_l3: int
     """Domains that guests span beyond the fewest."""
 

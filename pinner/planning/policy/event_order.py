@@ -81,7 +81,7 @@ def _nothing(event: GuestEvent, host: str, now: datetime) -> GuestHint:
 
 
 def _with_end(hint: GuestHint, event: GuestEvent) -> GuestHint:
-    """The guest runs here, or has left. A late end still ends its migration."""
+    """A late end still ends its migration."""
     order = hint.order
     if event.request and event.request not in order.requests:
         order = replace(order, requests=(*order.requests, event.request)[-REMEMBERED:])

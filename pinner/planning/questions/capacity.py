@@ -1,6 +1,6 @@
-"""How many more vCPUs each strategy can place on a host, and how many more guests of one shape: the planner places so
-many without a move and without overcommit, and not one more. For vCPUs memory does not count; for guests of a shape,
-plans are made."""
+"""How many more vCPUs each strategy can place on a host, and how many more guests of one shape, without a move and
+without overcommit: the planner places so many, and not one more. For vCPUs memory does not count; for guests of a
+shape, plans are made."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
@@ -42,7 +42,6 @@ class _Placed:
     context: Context
     plan: Plan
     masks: Mapping[CpuSet, int]
-    """Affinity to its number of vCPUs."""
 
 
 def capacity(

@@ -24,7 +24,7 @@ _MOST = 64
 def explain_placement(
     snapshot: Snapshot, request: Request, name: str, strategies: Mapping[str, Strategy] | None = None
 ) -> Explanation:
-    """``name`` is a name or UUID. Raises like Snapshot.running_guest and planner.plan."""
+    """``name`` may be a UUID. Raises like Snapshot.running_guest and planner.plan."""
     known = installed() if strategies is None else strategies
     guest = snapshot.running_guest(name)
     require_known(request.strategy, known)

@@ -55,7 +55,6 @@ def what_if(
 
 
 def moved_guests(before: Plan, after: Plan) -> tuple[Target, ...]:
-    """Guests whose vCPUs both plans place, on different CPUs."""
     one, other = vcpus_by_guest(before.wanted), vcpus_by_guest(after.wanted)
     names = {want.target.owner: want.target.name for want in before.wanted}
     return tuple(
@@ -87,7 +86,6 @@ def planned(plan: Plan) -> dict[str, float]:
 
 
 def difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    """Without the terms that are the same."""
     names = dict.fromkeys((*before, *after))
     rises = {name: round(after.get(name, 0.0) - before.get(name, 0.0), _DIGITS) for name in names}
     return {name: more for name, more in rises.items() if more}

@@ -90,9 +90,7 @@ class Context:
     """Of ``others``: the plan places their other threads."""
     moving: tuple[Moving, ...]
     threads: Mapping[Target, tuple[Thread, ...]]
-    """What the plan may place, with its movable threads."""
     settings: Mapping[Target, State]
-    """Every target with a state."""
     skipped: tuple[LeftOut, ...]
     placement: Placement | None
     places: Mapping[TargetKey, CpuSet]

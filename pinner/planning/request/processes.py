@@ -116,7 +116,6 @@ def moving(
 
 
 def moves_processes(request: Request) -> bool:
-    """A request for some guests moves none, unless it asks for them."""
     return not request.guests or request.with_processes
 
 

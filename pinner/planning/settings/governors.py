@@ -46,7 +46,7 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 
 def _after(plan: Plan, context: Context) -> CpuSet:
-    """CPUs of vCPUs once the plan is made, and those that the host leaves to guests."""
+    """Also CPUs that the host leaves to guests."""
     placed = {want.target.key: want.cpus for want in plan.wanted if want.target.kind == "vcpu"}
     return union(placed.values()) | staying(context.snapshot, placed) | context.allocatable.reserved
 

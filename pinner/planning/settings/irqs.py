@@ -67,7 +67,7 @@ def role_cpus(context: Context, roles: Roles) -> CpuSet:
 class _Places:
     topology: Topology
     nodes: Mapping[str, int | None]
-    """By device; None: the kernel reports none."""
+    """By device."""
     guests: CpuSet
     housekeeping: CpuSet
 

@@ -26,6 +26,5 @@ class PlanRow:
     additions: Callable[[Plan, Context], Additions] | None = None
     """Where the snapshot has the kind; None: strategies plan it."""
     noun: str = ""
-    """What people call the settings."""
     expected: str = ""
     """Where the snapshot lacks the kind."""

@@ -1,9 +1,9 @@
 """Each vCPU on its own isolated CPU, all of a guest on one NUMA node: isolated by the boot's parameters, or live.
 
-The live form makes every guest's unit an isolated cgroup v2 partition. A partition's parent must be one, too, and
-partitions share no CPU (admin-guide/cgroup-v2.rst). So the guests' slice becomes a partition; in it each guest's scope
-has one CPU more for QEMU's own threads, which cannot run outside: with one CPU, the kernel need not balance them. An
-automatic emulator set follows the number of guests, down to the minimum of cores of each node.
+The live form (docs/strategies.md) makes every guest's unit an isolated cgroup v2 partition. A partition's parent must
+be one, too, and partitions share no CPU (admin-guide/cgroup-v2.rst). Each guest's scope has one CPU more for QEMU's own
+threads, which cannot run outside: with one CPU, the kernel need not balance them. An automatic emulator set follows the
+number of guests, down to the minimum of cores of each node.
 """
 
 from collections import Counter

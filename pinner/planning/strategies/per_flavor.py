@@ -16,7 +16,7 @@ from pinner.planning.strategies.strategy import Answer, Strategy, place_emulator
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """``refused``: by UUID, guests that the host's strategy places instead."""
+    """``refused``: guests that the host's strategy places instead."""
 
     name: str
     guests: tuple[Guest, ...]

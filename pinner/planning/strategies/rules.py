@@ -151,7 +151,6 @@ def _unplaced(answer: Answer, context: Context) -> Iterator[str]:
 
 
 def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
-    """Skipped guests, and those of another strategy of the plan."""
     ours = {guest.uuid for guest in context.guests}
     if not (theirs := {guest.uuid for guest in context.snapshot.guests} - ours):
         return

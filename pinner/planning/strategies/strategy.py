@@ -194,7 +194,6 @@ def _lacking(context: Context, guest: Guest, roles: Roles) -> str:
 
 
 def pin(guest: Guest, cpus: Mapping[int, int], reason: str) -> Iterator[Wanted]:
-    """``cpus`` by the vCPU's number."""
     targets = guest.vcpu_targets
     for vcpu, cpu in cpus.items():
         yield Wanted(targets[vcpu], CpuSet.one(cpu), reason)

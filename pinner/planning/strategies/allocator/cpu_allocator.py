@@ -22,8 +22,6 @@ _Places = Mapping[str, GuestAllocation]
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """By UUID."""
-
     places: dict[str, GuestAllocation]
     unplaced: tuple[LeftOut, ...]
     optimality: Optimality | None = None

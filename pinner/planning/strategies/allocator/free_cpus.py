@@ -18,8 +18,6 @@ from pinner.planning.strategies.allocator import guest_packing, node_choice
 
 
 class GuestAllocation(NamedTuple):
-    """Each group's node, and the CPU by the vCPU's number."""
-
     nodes: tuple[NodeId, ...]
     cpus: dict[int, int]
 
@@ -63,7 +61,6 @@ class FreeCpus:
         self._widest, self._total = max(self._all.values(), default=0), sum(self._all.values())
 
     def without(self, guests: Iterable[Guest], places: Mapping[str, GuestAllocation]) -> "FreeCpus":
-        """This state stays as it is."""
         other = copy(self)
         other._free, other._slots = dict(self._free), dict(self._slots)
         for guest in guests:
@@ -135,7 +132,7 @@ class FreeCpus:
                 self._memory = self._memory.booked(guest, group, node)
 
     def pack_and_take(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
-        """As many as fit; by UUID."""
+        """As many as fit."""
         places = self.places(guests, self.pack(guests))
         self.take_packed(guests, places)
         return places

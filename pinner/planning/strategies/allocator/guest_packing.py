@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # the model of the solver is imported only where rules have n
 
 _ONE_CELL = GuestNuma()
 CoreOfCache = tuple[int, int | None]
-"""The CPUs of a core as bits, and its level-3 cache."""
 NOT_ASKED = "the bound is arithmetic where guests stay: strategy 'optimal' asks the solver"
 _QUICK_BUDGET = 100
 """Where a proof is a help, and no promise."""
@@ -36,7 +35,6 @@ class Known:
     preferences: dict[tuple[object, ...], Mapping[NodeId, Preference]] = field(default_factory=dict)
     """By shares of memory and devices, however full a node is."""
     kinds: dict[tuple[object, ...], dict[tuple[object, ...], "_Kind"]] = field(default_factory=dict)
-    """By the free memory."""
 
 
 class _Kind(NamedTuple):
@@ -50,9 +48,7 @@ class _Kind(NamedTuple):
 
 class Packed(NamedTuple):
     cpus: Mapping[str, tuple[int, ...]]
-    """By UUID, one for each vCPU."""
     nodes: Mapping[str, NodeId]
-    """By UUID."""
     packing: Packing
 
 
@@ -60,7 +56,6 @@ class Packed(NamedTuple):
 class FreeCores:
     cores: Mapping[NodeId, tuple[CoreOfCache, ...]]
     free: Mapping[NodeId, int]
-    """As bits."""
     memory: MemoryBalance
     known: Known
 

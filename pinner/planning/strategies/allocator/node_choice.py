@@ -79,7 +79,7 @@ def with_memory(
 def _fitting(
     snapshot: Snapshot, guest: Guest, group: VcpuGroup, capacity: Mapping[NodeId, int], balance: MemoryBalance
 ) -> list[NodeId]:
-    """Raises NoFit with the numbers."""
+    """Raises NoFit."""
     size = len(group.vcpus)
     large = [node for node in capacity if capacity[node] >= size]
     if not large:
