@@ -1,6 +1,5 @@
 # ruff: noqa: ARG002
-"""The agent of a captured machine (a copy of its proc/ and sys/): plans can be made for it, but it cannot be
-changed."""
+"""The agent of a captured machine (a copy of its proc/ and sys/), which cannot be changed."""
 
 from collections.abc import Callable
 from dataclasses import replace

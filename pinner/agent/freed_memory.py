@@ -1,5 +1,4 @@
-"""Keeps the memory of glibc's heap small: one heap (mallopt(3)), and freed memory goes back to the kernel
-(malloc_trim(3))."""
+"""Keeps glibc's heap small: one heap (mallopt(3)), and freed memory goes back to the kernel (malloc_trim(3))."""
 
 import ctypes
 from contextlib import suppress
@@ -27,7 +26,7 @@ def give_back() -> None:
 
 
 def use_one_heap() -> None:
-    """glibc gives new threads heaps of their own, which only grow; Python runs one thread at a time, so they bring no
-    speed."""
+    """glibc gives new threads heaps, which only grow; in Python they bring no speed, because one thread runs at a
+    time."""
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

@@ -1,4 +1,4 @@
-"""The limits of a request to the agent, which no legitimate caller exceeds. Every ``require_`` raises Invalid."""
+"""No legitimate caller of the agent exceeds these limits. Every ``require_`` raises Invalid."""
 
 import re
 from collections.abc import Iterator

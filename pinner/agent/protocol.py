@@ -1,4 +1,4 @@
-"""The calls of the service to the agent of a host, in the same process or another one."""
+"""The service calls the agent of a host in its own process or in another one."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -22,7 +22,7 @@ then after every change."""
 
 
 class Agent(Protocol):
-    """The part of pinner that reads and changes a host. Every call returns when its work is done."""
+    """Every call returns when its work is done."""
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
         """From two samples ``sample_seconds`` apart. Raises HostUnreachable, NotPermitted."""

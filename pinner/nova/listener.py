@@ -31,7 +31,7 @@ LOG = logging.getLogger(__name__)
 
 class Endpoint:
     """oslo.messaging calls it with each notification of priority info. It raises nothing: every message is
-    acknowledged, and invalid ones are quarantined."""
+    acknowledged, invalid ones are quarantined."""
 
     def __init__(self, queue: DeliveryQueue, quarantine: Quarantine) -> None:
         self._queue = queue

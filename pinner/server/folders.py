@@ -1,5 +1,3 @@
-"""The state folder of a server that root starts: one part is the agent's, one the API's."""
-
 import fcntl
 import os
 import pwd

@@ -1,5 +1,4 @@
-"""The listening sockets of pinner. The modes of a Unix socket, and of its folder, which only its owner can write,
-decide who may connect (unix(7))."""
+"""The modes of a Unix socket, and of its folder, which only its owner can write, decide who may connect (unix(7))."""
 
 import grp
 import os

@@ -22,7 +22,7 @@ LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
 NEVER_BEGUN = "Exception ignored in thread started by"
-"""How Python begins its words about such a thread. Since 3.13 they name the function, and no object is given."""
+"""How Python begins its words about such a thread; since 3.13 they name the function, and no object is given."""
 END_SECONDS = 60
 """How long the others have after a thread's death, before the kernel ends the process (SIGALRM)."""
 READY = "READY=1"

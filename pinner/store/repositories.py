@@ -46,8 +46,7 @@ class Store:
 
 @contextmanager
 def open_store(url: str) -> Iterator[Store]:
-    """With the newest schema. Raises Invalid. While the database cannot be used, each use tries again, or raises
-    StoreUnavailable."""
+    """With the newest schema. Raises Invalid. While the database cannot be used, each use tries again."""
     engine = engine_of(url)
     preparation = Preparation(lambda: _make_ready(engine))
     engine.update_execution_options(**{PREPARATION: preparation})

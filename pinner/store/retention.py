@@ -121,8 +121,7 @@ class Retention:
         return int(count)
 
     def purge_hints(self, host: str, before: datetime, is_kept: Callable[[str], bool]) -> int:
-        """Those whose latest event was handled before a moment, except of guests (UUID) that ``is_kept`` accepts: the
-        host has them."""
+        """Those whose latest event was handled before a moment, except of guests (UUID) that ``is_kept`` accepts."""
         hints = GuestHints(self._engine)
         return hints.forget(host, [guest for guest in hints.old(host, before) if not is_kept(guest)], before)
 

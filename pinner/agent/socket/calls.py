@@ -1,5 +1,4 @@
-"""The calls that an agent's server answers; calls and arguments have the names of Agent's methods and their
-parameters."""
+"""The calls that an agent's server answers. Calls and arguments have the names of Agent's methods and parameters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -40,7 +40,7 @@ class _Refusal:
 
 
 def _call(method: Callable[Concatenate[Agent, P], T]) -> Callable[Concatenate["AgentClient", P], T]:
-    """The method of AgentClient that sends the call with the arguments of Agent's method, and reads its answer."""
+    """The method of AgentClient that sends the call of Agent's method, and reads its answer."""
     signature = inspect.signature(method)
     kind: type[T] = signature.return_annotation
 
@@ -178,7 +178,7 @@ def _send(peer: socket.socket, seconds: float, call: Mapping[str, object]) -> No
 
 
 MAX_UNHEARD = 8
-"""Calls that may wait for their first sign of life at once; a further one waits for a place only for a moment."""
+"""Calls that may wait for their first sign of life at once; further ones wait for a place only for a moment."""
 
 
 class Silent(Exception):

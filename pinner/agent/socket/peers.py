@@ -1,4 +1,4 @@
-"""The caller that the agent works for: who it is, as the kernel names it, and waits that end when it disconnects."""
+"""The caller that the agent works for, as the kernel names it, and waits that end when it disconnects."""
 
 import os
 import pwd

@@ -252,8 +252,8 @@ def _hung_up(peer: socket.socket, events: int = _HUNG_UP) -> bool:
 
 
 def _progress_to(line: wire.Line) -> Progress:
-    """A caller that disconnects or does not read does not stop a run. A slow one gets a part of the progress, and
-    always the answer."""
+    """A caller that disconnects or does not read stops no run. A slow one gets a part of the progress, and always the
+    answer."""
     has_left = threading.Event()
     waited = 0.0
 
@@ -278,7 +278,7 @@ _Jobs = SimpleQueue[Job | None]
 
 class Workers:
     """Threads that are started before there is work: `Thread.start` waits for ever where the kernel has no memory for
-    the first steps of the new thread."""
+    the new thread's first steps."""
 
     def __init__(self, count: int, name: str) -> None:
         # A new job goes to the thread that was busy last: its memory is warm, and that of the others stays small.

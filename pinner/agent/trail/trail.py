@@ -1,5 +1,4 @@
-"""The agent's audit trail as its callers see it, and the limits of the records that a caller can cause: nobody fills
-the disk with them."""
+"""The agent's audit trail, and the limits of the records that a caller can cause: nobody fills the disk."""
 
 import logging
 import re

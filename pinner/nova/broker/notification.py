@@ -58,10 +58,10 @@ BY_PUBLISHER = ("rebuild", "live_migration_post", "resize_confirm", "shelve_offl
 was evacuated, for the second and third the destination, for the last null."""
 
 LEFT_AT_START = ("rebuild", "resize_revert")
-"""The actions whose start names in ``host`` the host that the guest has left, if another host publishes it."""
+"""Their start names in ``host`` the host that the guest has left, if another host publishes it."""
 
 LEAVING = "live_migration_pre"
-"""The action whose start reports that a guest is leaving. The destination publishes it; ``host`` is the source."""
+"""Its start reports that a guest is leaving. The destination publishes it; ``host`` is the source."""
 
 MAX_SIZE = 48 << 10
 """Bytes of an event's texts as JSON. A server accepts requests of 64 KiB, and thousands of events may wait."""

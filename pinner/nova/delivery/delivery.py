@@ -33,7 +33,7 @@ FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 HANGS_SECONDS = 300.0
 """A delivery asks up to two servers, and waits half a minute for each."""
 MAX_HOSTS = 10_000
-"""The hosts that are remembered: any program with access to the broker can send events of any number of hosts."""
+"""Remembered ones: any program with access to the broker can send events of any number of hosts."""
 SILENT_SECONDS = 60.0
 """How long a host that did not answer is told nothing more about guests that are gone."""
 _BEAT_SECONDS = 10.0

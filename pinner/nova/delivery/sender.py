@@ -143,7 +143,7 @@ class Sender:
 
 
 def _require_url(server: str) -> None:
-    """Raises Invalid for a URL of which no server can answer: each event would fail only when it comes."""
+    """Raises Invalid for a URL of which no server can answer; else each event would fail."""
     try:
         RemoteService(server, None, PATIENCE).close()
     except Invalid as error:

@@ -1,4 +1,4 @@
-"""The agent's chain of audit records, in its journal, and the heads that agents signed, in the central database."""
+"""The agent's chain of audit records in its journal, and the signed heads in the central database."""
 
 from collections.abc import Iterable
 from datetime import datetime

@@ -1,5 +1,4 @@
-"""The agent's journal of every change made to this host. Its queries need SQLite: indices with conditions, and
-functions for JSON."""
+"""Its queries need SQLite: indices with conditions, and functions for JSON."""
 
 import fcntl
 import json
@@ -33,8 +32,7 @@ from pinner.store.runs.runs import Runs
 FILE = "journal.sqlite"
 
 MAX_NOTES = 256
-"""Notes that wait for the next durable write: the journal has each prior mask already, and a recovery looks at the host
-itself."""
+"""Notes that wait for the next durable write: the journal has each prior mask, and a recovery looks at the host."""
 
 _LOCK_SECONDS = 0.1
 """How long ``begin`` waits for the lock, because ``interrupted`` takes it for a moment."""

@@ -1,4 +1,4 @@
-"""The outcomes of runs: the end of a watch, the measures before and after the run; and the probes of plans."""
+"""The outcomes of runs (the end of a watch, the measures), and the probes of plans."""
 
 from datetime import datetime
 from functools import partial

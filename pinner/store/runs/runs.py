@@ -1,5 +1,4 @@
-"""Runs, their entries, and the placement that they leave. The agent's journal has the originals, the central database
-copies."""
+"""The agent's journal has the original of each run, the central database a copy."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
@@ -156,7 +155,7 @@ class Runs:
             return tuple(connection.execute(select(runs.id).where(runs.host == run.host, runs.seq > since)).scalars())
 
     def in_effect(self) -> tuple[Run, ...]:
-        """Applies that changed something and were not rolled back, and runs that have not ended, newest first."""
+        """Applies that changed something and were not rolled back, and open runs, newest first."""
         applied = and_(tables.runs.c.kind == "apply", tables.runs.c.state.in_(APPLIED), has_entry())
         query = select(*RUN).where(or_(applied, tables.runs.c.state == "running")).order_by(tables.runs.c.seq.desc())
         with reading(self._engine) as connection:
@@ -170,7 +169,7 @@ class Runs:
             return last_applied(connection, host)
 
     def last_change(self, host: str, owners: Collection[str]) -> str:
-        """The host's latest run with changes in place of one of these owners (guest or process); empty if none."""
+        """The host's latest run with a change in place of one of these guests or processes; empty if none."""
         runs, table = tables.runs.c, tables.entries.c
         wanted = sorted({owner[:OWNER_LENGTH] for owner in owners})[:_MAX_OWNERS]
         query = (
