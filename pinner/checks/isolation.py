@@ -152,7 +152,11 @@ def _ignored(reading: HostReading) -> Iterator[Found]:
             yield Found(
                 host_subject(reading),
                 f"the boot asked for {name}={wanted}, and this kernel has no such CPUs",
-                (Evidence(name, str(wanted)), Evidence("in force", str(active)), _release_of(reading)),
+                (
+                    Evidence(name, str(wanted)),
+                    Evidence("in force", str(active)),
+                    Evidence("kernel", reading.snapshot.topology.kernel.release),
+                ),
                 (Remedy(f"zgrep -E 'NO_HZ_FULL|CPU_ISOLATION' {configuration}", "as any user"),),
             )
     for name in ("isolcpus", "nohz_full", "rcu_nocbs"):
@@ -163,10 +167,6 @@ def _ignored(reading: HostReading) -> Iterator[Found]:
                 (Evidence(name, str(absent)), Evidence("CPUs of the host", str(known))),
                 (cpu_argument(topology, name, CpuSet()),),
             )
-
-
-def _release_of(reading: HostReading) -> Evidence:
-    return Evidence("kernel", reading.snapshot.topology.kernel.release)
 
 
 def _off_node(reading: HostReading) -> Iterator[Found]:

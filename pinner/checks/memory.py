@@ -19,7 +19,7 @@ from pinner.checks.common import (
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.settings.sysctls import SYSCTLS
-from pinner.model.snapshot import Snapshot, vcpu_cpus
+from pinner.model.snapshot import vcpu_cpus
 
 REMOTE_PERCENT, REMOTE_CRITICAL = 10.0, 50.0
 LOW_PERCENT = 5.0
@@ -29,14 +29,10 @@ KSM, THP = "sys/kernel/mm/ksm/run", "sys/kernel/mm/transparent_hugepage"
 BALANCING, SWAPPINESS = "kernel.numa_balancing", "vm.swappiness"
 
 
-def _nodes(snapshot: Snapshot) -> int:
-    return sum(1 for node in snapshot.topology.nodes if node.cpus and node.memory_kib)
-
-
 def _balancing(reading: HostReading) -> Iterator[Found]:
     snapshot, value = reading.snapshot, sysctl_now(reading, BALANCING)
     placed = vcpu_cpus(snapshot)
-    if value and placed and _nodes(snapshot) > 1:
+    if value and placed and sum(1 for node in snapshot.topology.nodes if node.cpus and node.memory_kib) > 1:
         yield Found(
             Subject("sysctl", BALANCING),
             f"the kernel moves memory between nodes, and vCPUs are placed on CPUs {placed}",

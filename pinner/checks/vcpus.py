@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pinner.checks.common import NotKnown, command, find_each, grown, host_subject
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest.guest import Guest, Vcpu
+from pinner.model.guest.guest import Guest
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
 from pinner.model.settings.cpu_weights import RAISED, SLICE, WEIGHT, why_not
@@ -31,7 +31,9 @@ def _run_delay(reading: HostReading) -> Iterator[Found]:
         return
 
     def find(guest: Guest) -> Iterator[Found]:
-        delays = {vcpu.id: _delay(vcpu, before, now, reading.seconds) for vcpu in guest.vcpus if vcpu.thread}
+        delays = {
+            vcpu.id: waiting(before, now, vcpu.thread.tid, reading.seconds) for vcpu in guest.vcpus if vcpu.thread
+        }
         slow = {vcpu: delay for vcpu, delay in delays.items() if delay >= WARN_PERCENT}
         if slow:
             worst = max(slow.values())
@@ -103,10 +105,6 @@ def _used_by_host(reading: HostReading, before: HostSample, cpus: CpuSet) -> flo
     )
     spare = sum(now.spare_ms[cpu] - before.spare_ms[cpu] for cpu in cpus)
     return 100 * (len(cpus) - (spare / 1e3 + ran / 1e9) / reading.seconds)
-
-
-def _delay(vcpu: Vcpu, before: HostSample, now: HostSample, seconds: float) -> float:
-    return waiting(before, now, vcpu.thread.tid, seconds) if vcpu.thread else 0.0
 
 
 CHECKS = (

@@ -93,7 +93,7 @@ def explain_drifts(
     root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], CpuSet | None]
 ) -> tuple[Drift, ...]:
     """``pin_of`` reads libvirt's live XML, and may raise PinnerError."""
-    running = cache(lambda: _running(root))
+    running = cache(lambda: frozenset((*BALANCERS, IRQBALANCE)) & {name for _, name in procfs.names_of_all(root)})
     unit = cache(lambda name: _unit(root, name))
 
     def evidence_of(drift: Drift) -> DriftEvidence:
@@ -128,11 +128,6 @@ def _pin(target: Target, pin_of: Callable[[Target], CpuSet | None]) -> CpuSet | 
         return pin_of(target)
     except PinnerError:
         return None
-
-
-def _running(root: Path) -> frozenset[str]:
-    names = {name for _, name in procfs.names_of_all(root)}
-    return frozenset(names & {*BALANCERS, IRQBALANCE})
 
 
 def _unit(root: Path, name: str) -> Unit:

@@ -147,7 +147,8 @@ def _processes(facts: Facts, topology: Topology, baseline: CpuSet, inputs: Snaps
         placed=inputs.placed,
         online=topology.online,
     )
-    return with_reservations(facts.root, classified, inputs.owners, _uptime(facts.root))
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME) if facts.root == LIVE else None
+    return with_reservations(facts.root, classified, inputs.owners, uptime)
 
 
 def _guests(root: Path, libvirt: Guests | None, inputs: SnapshotInputs, *, memory: bool) -> tuple[Guest, ...]:
@@ -167,10 +168,6 @@ def baseline_of(root: Path, topology: Topology, placed: Collection[CpuSet] = ())
     except (Gone, StopIteration):
         return balanced
     return balanced if affinity in placed else affinity & topology.online
-
-
-def _uptime(root: Path) -> float | None:
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if root == LIVE else None
 
 
 def _unread(guests: tuple[Guest, ...]) -> tuple[str, ...]:

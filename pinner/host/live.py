@@ -72,7 +72,9 @@ class LiveHost:
                 case ("emulator", None) | ("vcpu" | "iothread", int()):
                     return self._known.masks(target, self._qemus.get(target.owner), lambda: self._of_qemu(target))
                 case "process", int(started):
-                    return self._process(target, started)
+                    if procfs.started(ROOT, int(target.owner)) != started:
+                        raise Gone(str(target))
+                    return affinity.masks(int(target.owner))
                 case "partition", None:
                     threads = sampling.Sampler(ROOT).movable()
                     return tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
@@ -162,12 +164,6 @@ class LiveHost:
         if procfs.started(ROOT, pid) != target.part:
             raise Gone(str(target))
         return pid
-
-    def _process(self, target: Target, started: int) -> tuple[ThreadMask, ...]:
-        pid = int(target.owner)
-        if procfs.started(ROOT, pid) != started:
-            raise Gone(str(target))
-        return affinity.masks(pid)
 
     def _of_qemu(self, target: Target) -> tuple[ThreadMask, ...]:
         if target.part is None:

@@ -40,17 +40,13 @@ def _partitioned(folder: Path) -> CpuSet:
     if known is not None:
         return known
     cpus = CpuSet()
-    for child in _children(folder):
+    for child in [path for name in files.names(folder) if (path := folder / name).is_dir()]:
         state = files.text(child / PARTITION)
         if state == "isolated":
             cpus |= files.cpu_list(child / "cpuset.cpus.effective") or CpuSet()
         if state in ("root", "isolated"):
             cpus |= _partitioned(child)
     return cpus
-
-
-def _children(folder: Path) -> list[Path]:
-    return [path for name in files.names(folder) if (path := folder / name).is_dir()]
 
 
 class UnitReader:

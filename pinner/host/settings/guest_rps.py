@@ -202,7 +202,7 @@ class GuestRpsReader:
         chosen = [
             candidate
             for candidate in guests
-            if candidate.state == "running" and not candidate.unread and _may_need(candidate)
+            if candidate.state == "running" and not candidate.unread and len(candidate.vcpus) > 1 and candidate.taps
         ]
         paused = {candidate.uuid: self._pauses.get(candidate.uuid) for candidate in chosen}
         self._pauses = {uuid: pause for uuid, pause in paused.items() if pause}
@@ -244,10 +244,6 @@ def set_vcpus(agents: Agents, target: Target, wanted: GuestCpus) -> None:
     if (now := _mask(agent, path, str(target))) != wanted.vcpus:
         requested, says = (str(each) or "none" for each in (wanted.vcpus, now))
         raise ApplyFailed(str(target), f"asked for vCPUs {requested}, the guest says {says}", granted=says)
-
-
-def _may_need(guest: Guest) -> bool:
-    return len(guest.vcpus) > 1 and bool(guest.taps)
 
 
 def _agent(agents: Agents, guest: str, what: str) -> GuestAgent:
