@@ -55,15 +55,14 @@ class TrailMatch:
         """The number and the run of each agent's record that the centre must have."""
         self._runs: dict[str, _AgentRun] = {}
         self._excluded: Counter[Key] = Counter()
-        self._excluded_first: Counter[Key] = Counter()
-        """Exclusions in the first part of the agent's records."""
+        self._excluded_first: defaultdict[Key, list[int]] = defaultdict(list)
+        """The numbers of the exclusions in the first part of the agent's records."""
         self._requested: defaultdict[Key, list[int]] = defaultdict(list)
         """The numbers of the centre's records of exclusions without a result."""
         self._unrequested: defaultdict[Key, list[int]] = defaultdict(list)
         """The numbers of the centre's records of exclusions whose request is missing."""
-        self._uncertain: Counter[Key] = Counter()
-        """Exclusions at the centre that the agent may lack."""
-        self._excluded_at_centre: Counter[Key] = Counter()
+        self._excluded_at_centre: defaultdict[Key, list[int]] = defaultdict(list)
+        """The numbers of the centre's records of exclusions, also of those that the agent may lack."""
         self._excluded_since: Counter[Key] = Counter()
         """The exclusions that began after the first head that the agent saw."""
         self._started: set[str] = set()
@@ -95,10 +94,10 @@ class TrailMatch:
                 key, state = _exclusion(record.target, record.result)
                 if state:  # an older trail may have had the record that the guest is excluded
                     self._excluded[key] = max(self._excluded[key] - 1, 0)
-                    self._excluded_first[key] = max(self._excluded_first[key] - 1, 0)
+                    del self._excluded_first[key][-1:]
                 else:
                     self._excluded[key] += 1
-                    self._excluded_first[key] += not self._complete
+                    self._excluded_first[key] += [] if self._complete else [record.seq]
             case AgentAction.KEY_SET | AgentAction.CHAIN_CUT:
                 pass
             case _:
@@ -132,12 +131,14 @@ class TrailMatch:
             self._requested[key].append(seq)
         elif state in _UNKNOWN:
             # Of several under way, a later result may belong to the oldest one, which the agent's trail may lack.
-            self._uncertain[key] += bool(self._requested[key] and self._requested[key].pop())
+            if self._requested[key]:
+                self._requested[key].pop()
+                self._excluded_at_centre[key].append(seq)
         else:
             if not self._requested[key]:
                 self._unrequested[key].append(seq)
             begin = self._requested[key].pop(0) if self._requested[key] else seq
-            self._excluded_at_centre[key] += not state
+            self._excluded_at_centre[key] += [] if state else [seq]
             self._excluded_since[key] += not state and begin > self._base
 
     @property
@@ -154,6 +155,7 @@ class TrailMatch:
         open_at_purge = {run for run, first in self._first_at.items() if purged and 0 < first < export}
         yield from self._forged(under_way, open_at_purge, export if purged else 0)
         yield from self._unreported(under_way, purged, open_at_purge)
+        yield from self._unreported_exclusions(export if purged else 0)
 
     def _note_state(self, action: str, run: str, result: str) -> None:
         state = result.partition(":")[0]
@@ -237,8 +239,13 @@ class TrailMatch:
                 continue
             text = f"the centre has no record of what the agent did in its record {seq} ({_shown(key)})"
             yield self._finding(FindingKind.UNREPORTED, seq, run, text)
-        for key, count in self._excluded_first.items():
-            if not purged and count > self._excluded_at_centre[key] + len(self._requested[key]) + self._uncertain[key]:
+
+    def _unreported_exclusions(self, export: int) -> Iterator[TrailFinding]:
+        """Of the exclusions after the agent saw ``export``, retention has removed no record."""
+        heard = min((seq for number, (_, seq) in self.seen.items() if number >= export), default=inf) if export else 0
+        for key, made in self._excluded_first.items():
+            known = sum(seq > export for seq in self._excluded_at_centre[key]) + len(self._requested[key])
+            if sum(seq > heard for seq in made) > known:
                 text = f"the centre has no record of what the agent did ({_shown(key)})"
                 yield self._finding(FindingKind.UNREPORTED, 0, "", text)
 

@@ -187,6 +187,18 @@ def test_a_guest_excluded_by_a_caller_of_the_agent_alone(used):
 
 
 @pytest.mark.fault(46)
+def test_a_guest_excluded_by_a_caller_of_the_agent_alone_is_told_after_an_export(used, tmp_path):
+    guest = "00000000-0000-4000-8000-000000000001"
+    limits = Limits(*[timedelta(days=1)] * 3, tmp_path / "audit")
+    used.agent.set_excluded(guest, excluded=True)
+    assert export_audit(used.store.retention, limits, NOON + timedelta(days=9), "h1", used.service.export_audit)
+    used.exchange()
+    assert used.verify().result == "intact"
+    used.agent.set_excluded(guest, excluded=True)
+    assert used.kinds() == {"unreported"}
+
+
+@pytest.mark.fault(46)
 def test_a_head_that_the_centre_never_had(used):
     head = replace(used.store.audit.head(), hash="0" * 64)
     used.agent.audit_head(head)
