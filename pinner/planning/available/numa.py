@@ -147,11 +147,8 @@ class MemoryBalance:
         return {node: max(self.free.get((source, page_kib), 0), 0) for node, source in self.nearest.items()}
 
     def fits(self, guest: Guest, group: VcpuGroup, node: int | None) -> bool:
-        return self.has_room(outstanding(guest, group), node, guest.numa.page_kib)
-
-    def has_room(self, asked: int, node: int | None, page_kib: int = NORMAL) -> bool:
-        room = self.room(node, page_kib)
-        return room is None or not asked or asked <= room
+        room, kib = self.room(node, guest.numa.page_kib), outstanding(guest, group)
+        return room is None or not kib or kib <= room
 
     def booked(self, guest: Guest, group: VcpuGroup, node: int | None, *, back: bool = False) -> "MemoryBalance":
         """``back``: the balance before that."""

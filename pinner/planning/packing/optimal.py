@@ -42,10 +42,10 @@ def improved(
         return replace(start, note=MISSING)
     ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
     best = start
-    each = tuple((node,) for node in range(len(nodes)))
+    apart = tuple((node,) for node in range(len(nodes)))
     together = (tuple(range(len(nodes))),)
     alike = len(nodes) > 1 and are_alike(nodes, guests)
-    for pools in ((together,) if quickly else (together, each)) if alike else (each,):
+    for pools in ((together,) if quickly else (together, apart)) if alike else (apart,):
         model = build(nodes, ordered, pools)
         if model is None:
             return replace(best, note=TOO_LARGE)

@@ -132,9 +132,9 @@ def _classes(
             for number, pool in enumerate(pools)
             if nodes[pool[0]].id in guest.ranks
         )
-        each = GuestClass(guest.size, ranks, guest.memory, needed_domains(nodes, guest.size, guest.ranks))
-        classes.setdefault(each, []).append(guest.id)
-    return {each: tuple(sorted(classes[each])) for each in sorted(classes, reverse=True)}
+        kind = GuestClass(guest.size, ranks, guest.memory, needed_domains(nodes, guest.size, guest.ranks))
+        classes.setdefault(kind, []).append(guest.id)
+    return {kind: tuple(sorted(classes[kind])) for kind in sorted(classes, reverse=True)}
 
 
 def _splits(pool: int, largest: int, top: int) -> Iterator[Split]:

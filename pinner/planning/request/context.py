@@ -66,13 +66,13 @@ class _Scope:
         )
 
     def threads(self) -> dict[Target, tuple[Thread, ...]]:
-        found: dict[Target, tuple[Thread, ...]] = {}
+        placed: dict[Target, tuple[Thread, ...]] = {}
         for guest in self.guests:
-            found |= guest.threads_by_target
+            placed |= guest.threads_by_target
         for guest in self.nova_pinned:
             parts = guest.threads_by_target.items()
-            found |= {target: threads for target, threads in parts if target.kind in QEMUS_OWN}
-        return found | {move.target: move.threads for move in self.moving}
+            placed |= {target: threads for target, threads in parts if target.kind in QEMUS_OWN}
+        return placed | {move.target: move.threads for move in self.moving}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ _NAMED = 3
 @dataclass(frozen=True, slots=True)
 class _Class:
     cpus: CpuSet
-    left: int
+    free: int
     """On all nodes; below 0 where vCPUs share CPUs."""
     largest: int
     """On the node with most of them, without any guest."""
@@ -65,7 +65,7 @@ def _assigned(
     context: Context, classes: tuple[_Class, ...], *, best_fit: bool, crowd: bool
 ) -> tuple[dict[str, CpuSet], int]:
     """By UUID, and the number of guests without a class."""
-    free = [each.left for each in classes]
+    free = [each.free for each in classes]
     chosen: dict[str, CpuSet] = {}
     without = 0
 
