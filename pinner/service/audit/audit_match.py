@@ -119,7 +119,7 @@ class TrailMatch:
         key = _centre_key(record)
         run = subject.partition(": " if action == AgentAction.RUN_CHANGE else " of ")[0]
         self._note_state(action, run, result)
-        self._first_at.setdefault(run, 0 if action in BEGINS else record["seq"])
+        self._first_at.setdefault(run, 0 if action in BEGINS and result == "started" else record["seq"])
         self._required.pop(key, None)
         if record["seq"] <= self._base:
             (self._open_at_base.discard if run in self._ended else self._open_at_base.add)(run)

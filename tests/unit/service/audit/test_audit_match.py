@@ -32,6 +32,17 @@ def test_a_request_whose_refusal_a_killed_centre_never_heard_is_not_forged(resul
     assert ("forged" in {finding.kind.value for finding in match.findings((), 0, 0)}) is forged
 
 
+def test_a_run_that_was_refused_after_its_begin_may_have_lost_its_request():
+    """Retention removed the centre's record 1, and the agent saw the next one before it began the run."""
+    match = TrailMatch("h1")
+    match.add_agent(agents(5, "centre.head", "", target="2", after="", run=""))
+    match.add_agent(agents(6, "run.apply", "started", target="plan-1"))
+    match.add_agent(agents(7, "run.end", "failed: plan plan-1 is stale"))
+    match.end_of_first_part()
+    match.add_centre(centres(3, "run.apply", "run-1 of plan-1", "refused: stale_plan"))
+    assert list(match.findings((), 1, 9)) == []
+
+
 GUEST = "00000000-0000-4000-8000-000000000001"
 MADE = ["excluded"]
 FAILED = ["excluded", "excluded: failed, apply_failed"]
