@@ -221,10 +221,12 @@ class _Correction:
         named_again = {pin.key for pin in change.pins}
         remaining = tuple(pin for pin in undone.pins if pin.key not in named_again)
         self._names[change.target.key] = replace(undone, pins=remaining)
+        former = restored(change.former, undone.former, undone.pins)
         live = restored(change.live, undone.live, undone.pins)
         if change.target not in self._definitions:
-            return replace(change, live=live)
-        return replace(change, live=live, definition=restored(change.definition, undone.definition, undone.pins))
+            return replace(change, live=live, former=former)
+        definition = restored(change.definition, undone.definition, undone.pins)
+        return replace(change, live=live, definition=definition, former=former)
 
     def _prior(self, thread: ThreadMask, target: Target, seen: Lineage | None) -> CpuSet:
         own = self._own.get(thread.key)

@@ -209,7 +209,7 @@ def test_nothing_is_left(tmp_path, seed):
 
 
 @pytest.mark.fault(52, 72)
-@pytest.mark.parametrize("seed", (*range(8), 98, 129, 221, 210467, 212164))
+@pytest.mark.parametrize("seed", (*range(8), 98, 129, 221, 210467, 212164, 603113))
 def test_the_definition_has_the_last_pins_of_an_operator(tmp_path, seed):
     require_nothing_is_left(Story(tmp_path, seed, operators=4))
 
