@@ -41,7 +41,7 @@ setup-lint: .venv/.ready-lint
 	@PYTHON=$(PYTHON) sh tools/setup.sh $*
 
 demo: setup
-	@$(SUDO) .venv/bin/python tools/demo.py $(if $(KEEP),--keep) $(ARGS)
+	@$(SUDO) env PYTHONPATH=tools .venv/bin/python -m demo $(if $(KEEP),--keep) $(ARGS)
 
 test: setup-test
 	@$(SUDO) .venv/bin/python $(if $(ARGS),-m pytest $(ARGS),tools/run_tests.py)
@@ -74,14 +74,14 @@ fuzz-agent: setup-test
 		tests/functional/server/test_agent_fuzz.py $(ARGS)
 
 faults: setup-test
-	$(SUDO) env PYTHONPATH=tools .venv/bin/python -m pytest --all -p fault_table -m fault --faults docs/faults.md \
+	$(SUDO) env PYTHONPATH=tools .venv/bin/python -m pytest --all -p tables.fault_table -m fault --faults docs/faults.md \
 		$(if $(LAB),--lab) tests/unit tests/functional tests/lab $(ARGS)
 
 checks: setup
-	.venv/bin/python tools/check_table.py
+	PYTHONPATH=tools .venv/bin/python -m tables.check_table
 
 roles: setup
-	.venv/bin/python tools/role_table.py
+	PYTHONPATH=tools .venv/bin/python -m tables.role_table
 
 lint: setup-lint
 	.venv/bin/tox run -e lint,types

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import demo_linux
 import rights
+from demo import linux as demo_linux
 
 WORKERS = 3
 """For two CPUs: the tests of a worker wait for libvirt and QEMU while those of the others compute."""

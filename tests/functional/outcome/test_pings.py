@@ -10,12 +10,12 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-import demo_environment
 import private_libvirt
 import pytest
-from demo_environment import ended
-from demo_guest import LinuxGuest, linux_guest
-from demo_traffic import GUEST, GUEST_MAC, HOST, HOST_MAC
+from demo import environment as demo_environment
+from demo.environment import ended
+from demo.guest import LinuxGuest, linux_guest
+from demo.traffic import GUEST, GUEST_MAC, HOST, HOST_MAC
 from support.guests.measured_host import QuickClock, wait_until
 
 from pinner.agent.recorder import SECONDS, Recorder

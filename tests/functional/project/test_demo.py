@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import demo_environment
 import private_libvirt
 import pytest
 import rights
-from demo import NEEDED_FOR_PACKETS
-from demo_guest import linux_guest
-from demo_traffic import RATE, traffic
+from demo import environment as demo_environment
+from demo.__main__ import NEEDED_FOR_PACKETS
+from demo.guest import linux_guest
+from demo.traffic import RATE, traffic
 
-TOOLS = Path(private_libvirt.__file__).parent
+TOOLS = os.environ | {"PYTHONPATH": str(Path(private_libvirt.__file__).parent)}
 
 pytestmark = [pytest.mark.usefixtures("module_room_for_libvirtd"), pytest.mark.slow("the whole demo")]
 
@@ -33,11 +33,12 @@ def figure(text: str, name: str) -> tuple[float, float]:
 
 def test_the_demo_runs_to_its_end():
     done = subprocess.run(
-        [sys.executable, TOOLS / "demo.py", "--all"],
+        [sys.executable, "-m", "demo", "--all"],
         capture_output=True,
         text=True,
         timeout=300,
         stdin=subprocess.DEVNULL,
+        env=TOOLS,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "threads have their prior mask" in done.stdout
@@ -51,8 +52,8 @@ def test_the_demo_runs_to_its_end():
 
 
 def test_a_machine_is_too_busy_or_the_demo_fits_on_a_screen():
-    command = [sys.executable, TOOLS / "demo.py"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "demo"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL, env=TOOLS)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert len(done.stdout.splitlines()) <= 40
     if "too busy" in done.stdout:
@@ -134,8 +135,8 @@ def test_everything_that_the_demo_started_ends_with_it(number, heading):
 
 @pytest.mark.needs("network_namespaces")
 def test_the_packets_end_with_the_process_that_asked_for_them():
-    command = ["unshare", "--net", sys.executable, TOOLS / "demo_traffic.py", "tap0"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    command = ["unshare", "--net", sys.executable, "-m", "demo.traffic", "tap0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=TOOLS) as process:
         assert process.stdin
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"
@@ -145,9 +146,9 @@ def test_the_packets_end_with_the_process_that_asked_for_them():
 
 @contextmanager
 def started_demo() -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, TOOLS / "demo.py", "--all"]
+    command = [sys.executable, "-m", "demo", "--all"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=TOOLS
     ) as process:
         try:
             yield process

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import demo_environment
 import private_libvirt
 import pytest
+from demo import environment as demo_environment
 from support.guests.agent_guest import AGENT, BOOT_SECONDS, AgentGuest, agent_guest
 from support.guests.measured_host import wait_until
 from support.server import warm

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import private_libvirt
-from demo_linux import INIT_BEGIN, READY, linux
+from demo.linux import INIT_BEGIN, READY, linux
 from lab import kvm
 from support.guests.measured_host import wait_until
 

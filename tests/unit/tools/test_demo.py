@@ -2,8 +2,8 @@
 
 import json
 
-from demo_output import Output
-from demo_steps import Demo
+from demo.output import Output
+from demo.steps import Demo
 from support.fakes.in_memory_host import daemon
 from support.values import cpus
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from demo_figures import Window, table, verdict
-from demo_traffic import Load, pings
+from demo.figures import Window, table, verdict
+from demo.traffic import Load, pings
 
 BEFORE = Window(
     Load(seconds=8.0, packets=150_000, drops=10_000, pings=400, pings_lost=8, worst_ping_ms=48.2),

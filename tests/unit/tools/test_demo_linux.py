@@ -3,8 +3,8 @@
 import lzma
 import subprocess
 
-import demo_linux
 import pytest
+from demo import linux as demo_linux
 
 NET = b"\0depends=failover\0"
 

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from demo_load import load, other_load, too_busy
+from demo.load import load, other_load, too_busy
 
 
 def test_the_load_is_the_busy_part_of_all_time():

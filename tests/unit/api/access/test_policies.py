@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from flask import Flask
 from oslo_policy.policy import Enforcer
-from role_table import DOCUMENT, expected
 from support.fakes.in_memory_service import SIGNED_HEAD
 from support.server.access import InMemoryTokens, bearer, client_of, make_control
+from tables.role_table import DOCUMENT, expected
 
 from pinner import codec, conf
 from pinner.api.access import access

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from demo_traffic import Load
+from demo.traffic import Load
 
 _SAME_LOAD = 0.1
 """The part by which the packets of the two windows may differ."""

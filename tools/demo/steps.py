@@ -8,14 +8,13 @@ import time
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-import demo_environment as environment
-import demo_masks as masks
 import httpx
-from demo_figures import Window, summary, table, verdict
-from demo_guest import LinuxGuest
-from demo_output import Output
-from demo_traffic import Traffic
 
+from demo import environment, masks
+from demo.figures import Window, summary, table, verdict
+from demo.guest import LinuxGuest
+from demo.output import Output
+from demo.traffic import Traffic
 from pinner.model.change import Target
 
 SPAN_SECONDS = 8

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from demo_traffic import GUEST, HOST, HOST_MAC
+from demo.traffic import GUEST, HOST, HOST_MAC
 
 _KERNELS = "linux-image-cloud-amd64"
 """The package that depends on the newest kernel for virtual machines."""

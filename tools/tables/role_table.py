@@ -4,14 +4,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from document_table import with_table
 from oslo_config.cfg import ConfigOpts
 from oslo_policy.policy import Enforcer, Rules
 
 from pinner.api.access.policies import list_rules
 from pinner.model.run.token import ROLES
+from tables.document_table import with_table
 
-DOCUMENT = Path(__file__).parents[1] / "docs/rest.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/rest.md"
 _BEGIN = "<!-- table of roles: `make roles` writes it -->\n"
 
 

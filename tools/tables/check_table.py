@@ -4,12 +4,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from document_table import with_table
-
 from pinner.model.outcome.check import HostCheck
 from pinner.service.hosts.checker import installed
+from tables.document_table import with_table
 
-DOCUMENT = Path(__file__).parents[1] / "docs/checks.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/checks.md"
 _BEGIN = "<!-- table of checks: `make checks` writes it -->\n"
 
 

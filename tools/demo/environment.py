@@ -15,8 +15,9 @@ from pathlib import Path
 
 import private_libvirt as libvirt
 import rights
-from demo_output import Tell
 from spare_user import spare_user
+
+from demo.output import Tell
 
 BIN = Path(sys.executable).parent
 

@@ -1,6 +1,6 @@
 """A pytest plugin (``make faults``): runs the tests marked ``fault(row)`` and writes a table of their results.
 
-    pytest -p fault_table -m fault --faults docs/faults.md tests/unit tests/functional tests/lab
+    pytest -p tables.fault_table -m fault --faults docs/faults.md tests/unit tests/functional tests/lab
 
 Tests of the lab need virtual machines and many minutes: without ``--lab`` they are listed as not run.
 """
@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from fault_rows import ROWS
+
+from tables.fault_rows import ROWS
 
 HEAD = """\
 # Faults, promises and their tests

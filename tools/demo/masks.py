@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from demo_output import Output
+from demo.output import Output
 
 Masks = dict[int, str]
 """Cpus_allowed_list of every thread, by thread id."""

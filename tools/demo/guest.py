@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import private_libvirt as libvirt
-from demo_linux import READY, NoLinux, linux
-from demo_output import Tell
-from demo_traffic import GUEST_MAC
 from lab import kvm
+
+from demo.linux import READY, NoLinux, linux
+from demo.output import Tell
+from demo.traffic import GUEST_MAC
 
 _BOOT_SECONDS = 180
 """A boot takes 3 seconds of CPU time under TCG, and a busy machine has little of it."""

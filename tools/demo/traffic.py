@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from demo_environment import ended
-from demo_output import Tell
+from demo.environment import ended
+from demo.output import Tell
 
 HOST, GUEST = "192.0.2.1", "192.0.2.2"
 """Addresses of the block that is kept for documentation."""
@@ -83,9 +83,10 @@ class Traffic:
 @contextmanager
 def traffic(tap: str, tell: Tell = print) -> Iterator[Traffic]:
     """Move the tap to a network namespace of its own, and send packets to the guest there."""
-    command = ["unshare", "--net", sys.executable, __file__, tap]
-    pipe = subprocess.PIPE
-    with ended(subprocess.Popen(command, text=True, start_new_session=True, stdin=pipe, stdout=pipe)) as process:
+    command = ["unshare", "--net", sys.executable, "-m", "demo.traffic", tap]
+    pipe, tools = subprocess.PIPE, os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    started = subprocess.Popen(command, text=True, start_new_session=True, stdin=pipe, stdout=pipe, env=tools)
+    with ended(started) as process:
         _line(process)  # the namespace exists
         subprocess.run(["ip", "link", "set", tap, "netns", str(process.pid)], check=True)
         assert process.stdin

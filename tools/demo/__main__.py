@@ -11,14 +11,15 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-import demo_environment as environment
 import rights
-from demo_guest import linux_guest
-from demo_linux import NoLinux
-from demo_load import other_load, too_busy
-from demo_output import Output
-from demo_steps import Demo, Packets
-from demo_traffic import NoTraffic, traffic
+
+from demo import environment
+from demo.guest import linux_guest
+from demo.linux import NoLinux
+from demo.load import other_load, too_busy
+from demo.output import Output
+from demo.steps import Demo, Packets
+from demo.traffic import NoTraffic, traffic
 
 NEEDED_FOR_PACKETS = ("taps", "network_namespaces")
 _LOOK_SECONDS = 2.0

@@ -1,0 +1,1 @@
+"""Tables of documents that are written from the code or by the tests: checks, roles, faults."""
