@@ -11,7 +11,7 @@ from pinner.model.errors import Refused
 from pinner.model.kinds import Number
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.settings.cards import RxCoalescing
+from pinner.model.settings.cards import MANY_INTERRUPTS, RxCoalescing
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified
@@ -51,6 +51,12 @@ def after(taken, made):
     given = {each.target.key: each.after for each in made.changes}
     moved = (replace(each, usecs=given.get(each.target.key, Number(each.usecs)).value) for each in taken.coalescing)
     return replace(hosts.applied(taken, made), coalescing=tuple(moved))
+
+
+def test_a_card_gathers_packets_from_the_documented_rate_on():
+    assert changed(plan(host((card(1, rate=MANY_INTERRUPTS), card(2, rate=MANY_INTERRUPTS - 0.1))))) == {
+        "coalescing ens1": 50
+    }
 
 
 @pytest.mark.parametrize("request_", [WITH, Request(fix=("nic-no-coalescing",))], ids=["with", "fix"])

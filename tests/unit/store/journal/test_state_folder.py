@@ -28,13 +28,15 @@ def test_a_folder_of_another_host_is_refused(folder):
         require_own_state(folder, HERE)
     for part in (str(folder.parent), "compute1", "compute2", "b" * 12, str(folder / OWNER_FILE)):
         assert part in caught.value.message
+    assert caught.value.details["value"] == str(folder.parent)
     assert [path.name for path in folder.iterdir()] == [OWNER_FILE]
 
 
 def test_a_renamed_host_learns_how_to_keep_its_runs(folder):
     require_own_state(folder, HERE)
-    with pytest.raises(Invalid, match=r"\[host\] name = compute1"):
+    with pytest.raises(Invalid, match=r"\[host\] name = compute1") as caught:
         require_own_state(folder, StateOwner("new", HERE.machine))
+    assert caught.value.details["value"] == str(folder.parent)
 
 
 @pytest.mark.parametrize(("before", "after"), [("", "a"), ("a", "")])
