@@ -11,7 +11,8 @@
 Five rules, each with the files that keep it:
 
 1. The journal has a thread's prior mask before the thread is moved, and an undo gives each thread its own one back.
-   Runs are undone in any order, the entries of a run in reverse. (``undoing``, ``steps/affinity``)
+   Runs are undone in any order, unless a later run has changed a target again; the entries of a run in reverse.
+   (``undoing``, ``steps/affinity``)
 2. The host is read first. A mask, state or pin that no run gave is somebody else's: it stays, and the rollback names
    it. (``steps/affinity``, ``steps/state``; ``later_runs`` for the pin of an operator between two runs)
 3. An inheritor has a mask of pinner's from its start, and so no prior mask of its own. It gets the prior mask of its
@@ -22,6 +23,6 @@ Five rules, each with the files that keep it:
 5. A restart of the host ends every mask and state, but not the pins and names in definitions and saved images. No
    thread passes for one of an earlier boot. (``steps/affinity``, ``steps/metadata``, ``later_runs``, ``all_runs``)
 
-``undoing`` is the front door for the undo of one run, ``all_runs`` for that of all runs. ``kept_runs`` says which runs
-the journal may delete, because no undo needs them.
+``undoing`` is the front door for the undo of one run, ``all_runs`` for that of all runs; ``steps/affinity`` chooses the
+mask that a thread gets back. ``kept_runs`` says which runs the journal may delete, because no undo needs them.
 """

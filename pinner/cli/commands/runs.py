@@ -166,8 +166,8 @@ def _register_rollback(commands: Commands) -> None:
         rollback,
         "undo a run, or all runs: each thread gets the affinity that it had before",
         about="With --all, everything on the host gets what it had before pinner first touched\n"
-        "it: threads, child processes, partitions, work queues, memory and definitions,\n"
-        "after any number of runs. The command names each change that cannot be undone,\n"
+        "it: threads, child processes, partitions, settings, work queues, definitions,\n"
+        "and memory (on one node), after any number of runs. The command names each change that cannot be undone,\n"
         "for example because another program has moved its threads since: these stay\n"
         "where they are.\n\n"
         "The rollback of one run is refused if a later run has changed one of its\n"

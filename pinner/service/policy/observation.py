@@ -32,6 +32,7 @@ class Observation:
     """The plan that would end the drift; None: the host has neither policy nor placement, or no plan is possible."""
     drifts: tuple[Drift, ...]
     error: str
+    """Why no plan is possible, or why the plan cannot be applied now: it is blocked, or makes the objective worse."""
     run_seq: int
     """The number of the placement's last run."""
     last_run: int
