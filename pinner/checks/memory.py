@@ -81,8 +81,8 @@ def _defrag(reading: HostReading) -> Iterator[Found]:
 
 
 def _asked(command_line: str) -> Iterator[tuple[int, int]]:
-    """Sizes in KiB and numbers of huge pages, of one size at most: the order of several counts, and arguments by name
-    have lost it."""
+    """The size in KiB and the number of huge pages, where the command line has one size at most. Of several, the order
+    counts, which ``arguments`` does not keep."""
     given = arguments(command_line)
     size = {"2M": 2048, "1G": 1 << 20, "": 2048, "2m": 2048, "1g": 1 << 20}.get(given.get("hugepagesz", ""))
     count = given.get("hugepages", "")

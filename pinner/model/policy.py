@@ -183,7 +183,7 @@ class DriftReport:
     placement: str
     """The recorded placement's plan; else empty."""
     drifts: tuple[Drift, ...]
-    """Targets that differ from it."""
+    """The targets that differ from the placement."""
     unplaced: tuple[LeftOut, ...] = ()
     """Guests for which the policy has no place."""
     proposed: str = ""

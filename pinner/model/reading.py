@@ -139,7 +139,7 @@ class HostSample:
     threads: Mapping[int, ThreadTimes] = field(default_factory=dict)
     """By id, those of guests and of the kernel."""
     spare_ms: Mapping[int, int] = field(default_factory=dict)
-    """By CPU: it was idle, handled interrupts, or was stolen."""
+    """By CPU: the time in which no thread ran there (idle, interrupts, stolen)."""
     pressure: Mapping[str, float] = field(default_factory=dict)
     """PSI in per cent over 10 s (cpu.some, memory.full, system.slice.cpu.some)."""
     swapped_kib: Mapping[int, int] = field(default_factory=dict)

@@ -167,9 +167,9 @@ def _register_rollback(commands: Commands) -> None:
         "undo a run, or all runs: each thread gets the affinity that it had before",
         about="With --all, everything on the host gets what it had before pinner first touched\n"
         "it: threads, child processes, partitions, settings, work queues, definitions,\n"
-        "and memory (on one node), after any number of runs. The command names each change that cannot be undone,\n"
-        "for example because another program has moved its threads since: these stay\n"
-        "where they are.\n\n"
+        "and memory (on one node), after any number of runs. The command names each\n"
+        "change that cannot be undone, for example because another program has moved its\n"
+        "threads since: these stay where they are.\n\n"
         "The rollback of one run is refused if a later run has changed one of its\n"
         "targets again. While a policy is enforced, every rollback is refused: delete\n"
         "the policy first, or set its mode to propose or observe.\n\n"

@@ -154,7 +154,7 @@ class _Copy:
 
 def _present(folder: Path, pattern: str) -> list[Path]:
     """Path.glob fails where a folder is removed meanwhile."""
-    return [folder / name for name in sorted(glob.iglob(pattern, root_dir=folder))]
+    return [folder / name for name in sorted(glob.iglob(pattern, root_dir=folder, include_hidden=True))]
 
 
 def _cgroups(root: Path) -> Iterator[Path]:

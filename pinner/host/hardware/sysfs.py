@@ -13,7 +13,7 @@ from pinner.host.kernel.kernel import read_kernel
 from pinner.host.kernel.partitions import partitioned
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.machine.topology import Cache, Cpu, Device, HugePages, Node, Topology
+from pinner.model.machine.topology import MAX_DISTANCE, Cache, Cpu, Device, HugePages, Node, Topology
 
 
 def read_topology(root: Path) -> Topology:
@@ -71,7 +71,7 @@ def _pci_ids(device: Path) -> str:
 
 _NODES = Path("sys/devices/system/node")
 
-_DISTANCE = re.compile(r"\d{1,9}", re.ASCII)
+_DISTANCE = re.compile(r"\d{1,3}", re.ASCII)
 _HUGEPAGES = re.compile(r"hugepages-(\d{1,12})kB", re.ASCII)
 
 
@@ -127,7 +127,9 @@ def _memory(meminfo: Path) -> tuple[int, int]:
 def _distances(folder: Path, nodes: tuple[int, ...]) -> Mapping[int, int]:
     values = (text(folder / "distance") or "").split()
     # The row has one value per online node and no ids. With another count the values cannot be assigned to nodes.
-    if len(values) != len(nodes) or not all(_DISTANCE.fullmatch(value) for value in values):
+    if len(values) != len(nodes) or not all(
+        _DISTANCE.fullmatch(value) and int(value) <= MAX_DISTANCE for value in values
+    ):
         return {}
     return dict(zip(nodes, map(int, values), strict=True))
 

@@ -181,10 +181,14 @@ def command(folder: int) -> str:
 def parse_affinity(status: bytes) -> CpuSet:
     """Raises ValueError, Invalid."""
     start = status.index(b"\nCpus_allowed_list:") + 19
-    return CpuSet.parse(decode(status[start : status.index(b"\n", start)]))
+    return _cpus(status[start : status.index(b"\n", start)])
 
 
 @lru_cache(maxsize=4096)
+def _cpus(text: bytes) -> CpuSet:
+    return CpuSet.parse(decode(text))
+
+
 def parse_schedstat(content: bytes) -> tuple[int, int] | None:
     """Nanoseconds on a CPU, and nanoseconds of waiting for one (scheduler/sched-stats.rst)."""
     try:

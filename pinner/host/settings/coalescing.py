@@ -44,7 +44,7 @@ def with_packet_rates(
 
 
 def read_coalescing(root: Path, refused: list[RefusedSetting]) -> tuple[RxCoalescing, ...] | None:
-    """No rates: see with_packet_rates."""
+    """Without rates, which with_packet_rates adds. None for another root than this machine's."""
     if root != cards.LIVE:
         return None
     return tuple(

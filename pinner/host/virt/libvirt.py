@@ -131,9 +131,8 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def require_answering(self, target: Target) -> None:
-        """A call has waited for the guest's QEMU for ``occupied_seconds`` or longer (virDomainGetControlInfo, which
-        does not wait itself)."""
-
+        """Raises Busy where a call has waited for the guest's QEMU for ``occupied_seconds`` or longer
+        (virDomainGetControlInfo, which does not wait itself)."""
         # A key of its own: it must not wait for an overdue call.
         seconds = self._daemon.ask_domain(str(target), target.owner, reading.occupied, key=f"{target.owner} control")
         if seconds >= self._occupied_seconds:

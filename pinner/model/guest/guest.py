@@ -50,7 +50,7 @@ class GuestNuma:
     """A guest's cells, and what binds them to the host's nodes."""
 
     cells: tuple[GuestCell, ...] = ()
-    """None for a guest that sees one node."""
+    """Empty for a guest that sees one node."""
     memory: MemoryBinding | None = None
     """The host's nodes of the whole guest's memory (numatune); null: the definition has none."""
     huge_kib: Mapping[int, int] = field(default_factory=dict)

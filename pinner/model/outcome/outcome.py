@@ -79,11 +79,11 @@ class Outcome:
     judgement: Judgement
     """worse if one measure is worse; else better if one is better; no matter if no measure matters."""
     measures: tuple[MeasureOutcome, ...]
-    """One by one."""
+    """The judgement of each measure."""
     windows: int
-    """How many count."""
+    """The number of windows that count."""
     void: tuple[str, ...]
-    """Why others do not count."""
+    """Why other windows do not count."""
     missing: int
     """Estimated windows with each placement that an answer lacks; 0 unless inconclusive."""
 

@@ -14,7 +14,7 @@ from pinner.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The load, in CPUs, and the present affinities of the threads for which automatic sets are."""
+    """The load, in CPUs, and the present affinities of the threads that an automatic set is for."""
 
     housekeeping: float = 0.0
     emulator: float = 0.0

@@ -11,7 +11,7 @@ from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Shape
 
 MOST_TRIALS = 30_000
-"""10,000 take about 30 ms."""
+"""Exchanges tried; 10,000 take about 30 ms."""
 MOST_PACKED = 3000
 """Guests packed anew, each as often as its node is; 1000 take about 60 ms."""
 

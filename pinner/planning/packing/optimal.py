@@ -33,8 +33,8 @@ def improved(
 ) -> Packing:
     """The model's packing, or ``start`` where that is as good; its note says why it is not proven.
 
-    Nodes that are alike are one pool first, which is quick; else each node is a pool, unless it shall go ``quickly``:
-    then a large model is not solved either. ``solve`` None: there is no solver.
+    Nodes that are alike are first one pool, which is quick, and then pools of their own, unless it shall go
+    ``quickly``: then a large model is not solved either. ``solve`` None: there is no solver.
     """
     if start.proven:
         return start

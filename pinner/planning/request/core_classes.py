@@ -31,9 +31,9 @@ class _Class:
 def kept_apart(
     context: Context, pool: CpuSet, room: Callable[[CpuSet], Mapping[int | None, int]], *, crowd: bool
 ) -> Context:
-    """Binds each guest to the cores of one class (docs/strategies.md). Where some guest then has none, guests get the
-    class that they fill best. ``room``: vCPUs for which each node has room. With ``crowd`` vCPUs may share CPUs: a
-    guest without room gets the class with the most room; else it may use all cores."""
+    """Binds each guest to the cores of one class (docs/strategies.md). Where some guest then has no room, guests
+    get the class that they fill best. ``room``: vCPUs for which each node has room. With ``crowd`` vCPUs may share
+    CPUs: a guest without room gets the class with the most room; else it may use all cores."""
     if len(sets := context.snapshot.topology.core_classes) < 2:
         return context
     rooms = ((pool & cpus, room(pool & cpus).values()) for cpus in sets)
