@@ -41,7 +41,7 @@ class Target:
     """
 
     kind: TargetKind
-    """Its kind."""
+    """The kind, as in the table."""
     owner: str
     """The UUID, process id, device or path of its owner."""
     part: int | None
@@ -173,7 +173,7 @@ class MetadataChange:
     live: tuple[PartPin, ...]
     """Pins that the running guest's metadata named before."""
     definition: tuple[PartPin, ...]
-    """The same of the persistent definition; only a run with persist changes them."""
+    """Pins that the persistent definition's metadata named before; only a run with persist changes them."""
     pins: tuple[PartPin, ...]
     """Pins that the run makes. They replace the named pins of the same parts."""
     reason: str

@@ -66,14 +66,14 @@ class GuestHint:
 class GuestEventOutcome:
     host: str
     guest: str
-    """Its UUID."""
+    """The guest's UUID."""
     known: bool
     """Whether the host has the guest; else the event has no effect."""
     run: str
     """For ``leaving``: the run that restored the guest's earlier CPUs; empty where pinner had not placed it."""
     ignored: str = ""
-    """Why the event is not used: it is late, or its time cannot be right. pinner checks the host nevertheless. Empty:
-    it was used."""
+    """Why the event changed nothing that pinner knows of the guest: it is late, or its time cannot be right. pinner
+    checks the host nevertheless. Empty: it was used."""
 
 
 HostEventKind = Literal[

@@ -11,7 +11,7 @@ class Check:
     name: str
     """The part: agent, libvirt, events, journal, database, controller, threads, queue."""
     ok: bool
-    """Whether it works."""
+    """Whether the part does its work."""
     why: str = ""
     """Why it does not."""
 

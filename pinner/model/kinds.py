@@ -69,7 +69,7 @@ class Governor:
     """A frequency governor of the kernel."""
 
     name: str
-    """Such as powersave."""
+    """Its name, such as powersave."""
 
     def __str__(self) -> str:
         return self.name
@@ -80,7 +80,7 @@ class GuestCpus:
     """A set of vCPUs inside a guest, which are no CPUs of the host."""
 
     vcpus: CpuSet
-    """By the numbers of the guest's kernel."""
+    """The vCPUs, by the numbers of the guest's kernel."""
 
     def __str__(self) -> str:
         return str(self.vcpus)

@@ -55,7 +55,7 @@ class Setback:
 @dataclass(frozen=True, slots=True)
 class ShownPolicy(Policy):
     setback: Setback | None = None
-    """Why it enforces no longer; else null. It is no part of the revision."""
+    """Why the policy enforces no longer; null: pinner has not changed the mode. It is no part of the revision."""
 
     @classmethod
     def of(cls, policy: Policy, setback: Setback | None) -> "ShownPolicy":
@@ -147,11 +147,11 @@ class Drift:
     actual: tuple[ThreadMask, ...]
     """Threads that may run elsewhere, with their masks; none for a target with a state."""
     cause: Cause
-    """Where pinner found it."""
+    """Its cause, where pinner found one."""
     detail: str = ""
-    """In words: which cpuset, which service, since when. Empty where the cause says it all."""
+    """The cause in words: which cpuset, which service, since when. Empty where the cause says it all."""
     states: tuple[State, State] | None = None
-    """Of a target with a state: actual and expected."""
+    """Of a target with a state: the actual one, and the expected one."""
     times: int = 0
     """How often this drift was corrected lately and came back, or could not be corrected; under a policy that does not
     enforce: how often it was found."""
@@ -195,4 +195,4 @@ class DriftReport:
     repack: Repack | None = None
     """The last dry run; null: none, outdated, or the policy only observes."""
     setback: Setback | None = None
-    """Why the policy enforces no longer; else null."""
+    """Why the policy enforces no longer; null: pinner has not changed the mode."""

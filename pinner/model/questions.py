@@ -24,7 +24,7 @@ class GuestShape:
     """A guest's size. Raises Invalid where no guest can have it."""
 
     vcpus: int
-    """Their number."""
+    """Number of vCPUs."""
     memory_kib: int = 0
     """0: memory does not count."""
     page_kib: int = 0
@@ -71,13 +71,13 @@ class Scenario:
 class ScenarioOutcome:
     strategy: str
     guests: int
-    """How many the plan places."""
+    """Number of guests that the plan places."""
     unplaced: tuple[LeftOut, ...]
     """Guests without a place, and why."""
     now: Mapping[str, float]
     """The objective's terms before an apply, without the cost of the change."""
     planned: Mapping[str, float]
-    """The same after an apply."""
+    """The objective's terms after the plan is applied, without the cost of the change."""
     warnings: tuple[str, ...] = ()
     blocked: str = ""
     impossible: str = ""
@@ -89,9 +89,9 @@ class WhatIf:
     host: str
     taken_at: datetime
     before: ScenarioOutcome
-    """For the host as it is."""
+    """The plan for the host as it is."""
     after: ScenarioOutcome
-    """For the host of the question."""
+    """The plan for the host of the question."""
     change: Mapping[str, float]
     """How much higher each term is after than before, as planned."""
     moved: tuple[Target, ...] = ()
@@ -110,7 +110,7 @@ class Alternative:
     node: int | None
     """Id of the NUMA node; null for another kind."""
     cpus: CpuSet
-    """Of the guest's vCPUs; where that is impossible, of the place."""
+    """CPUs that the guest's vCPUs would use; where that is impossible, those of the place."""
     cost: Mapping[str, float] = field(default_factory=dict)
     """How much higher each term of the objective that differs would be."""
     moved: tuple[Target, ...] = ()
@@ -125,9 +125,9 @@ class Alternative:
 class Explanation:
     guest: Target
     cpus: CpuSet
-    """Of its vCPUs; empty: none."""
+    """Its vCPUs' CPUs; empty where the plan gives it none."""
     nodes: tuple[int, ...]
-    """Of these CPUs."""
+    """The NUMA nodes of these CPUs."""
     why: tuple[str, ...]
     """The plan's reasons, or why it does not place the guest."""
     terms: Mapping[str, float]
@@ -141,9 +141,9 @@ class NodeCapacity:
     """One strategy's room on one NUMA node."""
 
     node: int | None
-    """Its id; null: not reported."""
+    """Its id; null where the kernel reports no nodes."""
     cpus: CpuSet
-    """For the strategy's vCPUs."""
+    """CPUs of the node for the strategy's vCPUs."""
     free_vcpus: int
     """How many more vCPUs can have one of these CPUs. A vCPU that floats over several nodes counts on each by its share
     of the CPUs."""
@@ -165,7 +165,7 @@ class StrategyCapacity:
     free_vcpus: int
     """How many more vCPUs can have a CPU; with within_node, the sum of the nodes."""
     nodes: tuple[NodeCapacity, ...] = ()
-    """By id."""
+    """Each node's room, by id."""
     guests: Mapping[int, int] = field(default_factory=dict)
     """Number of vCPUs to how many more guests of this size fit."""
     why: str = ""
@@ -198,13 +198,14 @@ class Capacity:
     mode: Mode | None
     """The policy's; null: there is none, and a guest is placed when a plan is applied."""
     strategy: str
-    """Of guests whose flavor asks for none: that of the policy, else of the last applied plan, else the default."""
+    """The strategy of guests whose flavor asks for none: that of the policy, else of the last applied plan, else the
+    default."""
     strategies: tuple[StrategyCapacity, ...]
     """They count CPUs only, so they are never below ``fitting``."""
     shape: GuestShape | None = None
-    """Of the guests in ``fitting``; null: the caller named no memory."""
+    """The shape of the guests in ``fitting``; null: the caller named no memory."""
     fitting: tuple[ShapeRoom, ...] = ()
-    """By strategy, sorted by name."""
+    """Room for guests of this shape by strategy, sorted by name."""
 
 
 def fitting(each: StrategyCapacity, vcpus: int) -> int:

@@ -28,7 +28,7 @@ class OvsMasks:
     lcore: CpuSet = CpuSet()
     """dpdk-lcore-mask, of DPDK's other threads; empty: not set."""
     error: str = ""
-    """Why the database could not be read; else empty."""
+    """Why the database could not be read; empty: it was read, or there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Snapshot:
     """Between the two samples of every load; 0: not measured."""
     topology: Topology
     guests: tuple[Guest, ...]
-    """The active ones."""
+    """The active guests."""
     processes: tuple[Process, ...]
     """The processes."""
     baseline: CpuSet
@@ -82,33 +82,33 @@ class Snapshot:
     inactive: tuple[InactiveGuest, ...] = ()
     """Guests that do not run."""
     ovs: OvsDpdk | None = None
-    """Null: the host has none with DPDK."""
+    """Open vSwitch with DPDK; null where the host has none."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Of the objective's terms, from the configuration ([objective])."""
+    """Weights of the objective's terms that the configuration sets ([objective])."""
     irqs: DeviceIrqs | None = field(default=None, metadata={"exclude_if": lambda irqs: irqs is None})
-    """Null: not read, and left out in JSON, so that such a snapshot keeps its hash."""
+    """Interrupts of devices; null: not read, and left out in JSON, so that such a snapshot keeps its hash."""
     rps: tuple[RpsQueue, ...] | None = field(default=None, metadata={"exclude_if": lambda rps: rps is None})
-    """Null: not read."""
+    """Receive queues of network interfaces; null: not read."""
     sysctls: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
-    """By name, those that a plan may change and the kernel has. Null: not read."""
+    """Values of sysctls that a plan may change, by name, but for those that the kernel lacks. Null: not read."""
     rings: tuple[RxRing, ...] | None = field(default=None, metadata={"exclude_if": lambda rings: rings is None})
-    """Null: not read."""
+    """Receive rings of cards; null: not read."""
     governors: tuple[FrequencyDomain, ...] | None = field(
         default=None, metadata={"exclude_if": lambda governors: governors is None}
     )
-    """Null: not read."""
+    """Frequency governors; null: not read."""
     coalescing: tuple[RxCoalescing, ...] | None = field(
         default=None, metadata={"exclude_if": lambda coalescing: coalescing is None}
     )
-    """Null: not read."""
+    """How cards gather received packets; null: not read."""
     irqbalance: tuple[Balancer, ...] | None = field(
         default=None, metadata={"exclude_if": lambda irqbalance: irqbalance is None}
     )
-    """With the CPUs that it bans now; null: not read."""
+    """irqbalance, with the CPUs that it bans now; null: not read."""
     queues: tuple[CardQueues, ...] | None = field(default=None, metadata={"exclude_if": lambda queues: queues is None})
-    """Null: not read."""
+    """Queues of cards; null: not read."""
     guest_rps: tuple[GuestRps, ...] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
-    """Null: agents of guests were not asked ([libvirt] guest_agents)."""
+    """RPS inside guests; null: their agents were not asked ([libvirt] guest_agents)."""
     cpu_weights: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
     """That of the guests' slice (machine.slice) by its name; empty: no such slice, or it has no weight. Null: not
     read."""

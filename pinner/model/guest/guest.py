@@ -29,7 +29,7 @@ class MemoryBinding:
     mode: str
     """libvirt's: strict (no other node, as long as the guest runs), preferred, interleave, restrictive."""
     nodes: tuple[int, ...]
-    """Their ids."""
+    """Ids of the host's nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class GuestCell:
     id: int
     """Its number in the guest."""
     vcpus: CpuSet
-    """Their numbers."""
+    """Numbers of its vCPUs."""
     memory_kib: int
     memory: MemoryBinding | None = None
     """The host's nodes of its memory (memnode); null: only the whole guest has nodes."""
@@ -50,7 +50,7 @@ class GuestNuma:
     """A guest's cells, and what binds them to the host's nodes."""
 
     cells: tuple[GuestCell, ...] = ()
-    """Empty for a guest that sees one node."""
+    """Its cells; none for a guest that sees one node."""
     memory: MemoryBinding | None = None
     """The host's nodes of the whole guest's memory (numatune); null: the definition has none."""
     huge_kib: Mapping[int, int] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class IoThread:
     id: int
     """libvirt's id."""
     thread: Thread | None
-    """Null if QEMU has none."""
+    """Its thread; null if QEMU has none."""
     pin: CpuSet
 
 
@@ -120,7 +120,7 @@ class Emulator:
     pin: CpuSet
     threads: tuple[Thread, ...]
     policy: EmulatorPolicy = ""
-    """Of a guest that Nova pinned."""
+    """The policy of a guest that Nova pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,9 @@ class Tap:
     mac: str
     """The guest's MAC address."""
     rx_packets: int
-    """From the guest."""
+    """Packets from the guest."""
     tx_packets: int
-    """To the guest."""
+    """Packets to the guest."""
     rx_drops: int
     """Packets from the guest that the host dropped."""
     tx_drops: int
@@ -145,13 +145,13 @@ class NovaIdentity:
     """The instance as the domain's metadata or a notification has it; a field can be empty."""
 
     instance: str
-    """Its name."""
+    """The instance's name."""
     project: str
-    """Its name."""
+    """The project's name."""
     user: str
-    """Its name."""
+    """The user's name."""
     flavor: str
-    """Its name."""
+    """The flavor's name."""
     extra_specs: Mapping[str, str] = field(default_factory=dict)
     """The flavor's; in the metadata since Nova 32."""
     flavor_id: str = ""
@@ -187,9 +187,9 @@ class Cgroup:
     """A cgroup v2 of a systemd unit."""
 
     path: str
-    """Below the mount."""
+    """Its path below the mount."""
     state: PartitionState
-    """Of its cpuset."""
+    """The state of its cpuset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class Guest:
     persistent: bool = False
     """Whether it has a persistent definition."""
     nova: NovaIdentity | None = None
-    """Null: it is not Nova's."""
+    """Nova's instance; null if the guest is not Nova's."""
     dedicated: bool = False
     """Whether Nova pinned its vCPUs: pinner does not move them, and does not use their CPUs."""
     excluded: bool = False
@@ -241,7 +241,7 @@ class Guest:
     leaving: bool = False
     """Whether an event said that it is being migrated away."""
     cgroups: tuple[Cgroup, ...] = ()
-    """Of its systemd units, outermost first; empty without the cpuset controller of cgroup v2."""
+    """Those of its systemd units, outermost first; empty without the cpuset controller of cgroup v2."""
     pooled: CpuSet = CpuSet()
     """CPUs that pinner gave to several of its threads, as a pool of one CPU: no vCPU has them to itself."""
     own_pins: tuple[PartPin, ...] = ()
@@ -249,7 +249,7 @@ class Guest:
     operator_pins: tuple[OperatorPin, ...] = ()
     """A plan leaves a guest with such pins alone unless its request names it."""
     unread: str = ""
-    """Why libvirt does not describe it: a plan leaves it alone. Empty: it does."""
+    """Why libvirt does not describe it: a plan leaves it alone. Empty: libvirt describes it."""
     numa: GuestNuma = field(default_factory=GuestNuma)
     """What binds its memory and vCPUs to the host's NUMA nodes."""
     shared_vcpus: CpuSet = CpuSet()

@@ -20,7 +20,7 @@ guests; housekeeping: all others."""
 @dataclass(frozen=True, slots=True)
 class RoleCpus:
     role: CpuRole
-    """Their purpose."""
+    """What the CPUs are for."""
     cpus: CpuSet
 
 
@@ -53,20 +53,20 @@ class DeviceInterrupts:
     device: str
     """PCI address; empty for a virtual interface."""
     interface: str
-    """Its network interface; empty: none, or several."""
+    """The device's network interface; empty: none, or several."""
     node: int | None
     """Id of its NUMA node; null where the kernel reports none."""
     queues: int
     """Receive queues; 0 without an interface."""
     interrupts: tuple[Interrupt, ...]
-    """By number, then the NAPI threads."""
+    """Its interrupts by number, then its NAPI threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostInterrupts:
     host: str
     devices: tuple[DeviceInterrupts, ...]
-    """By node and address."""
+    """Devices with interrupts, by node and address."""
 
 
 def is_managed(name: str, reported: bool | None) -> bool:
@@ -85,9 +85,9 @@ class DeviceIrq:
     number: int
     """The kernel reuses it."""
     name: str
-    """The drivers' names."""
+    """The drivers' names of it."""
     device: str
-    """PCI address."""
+    """Its device's PCI address."""
     cpus: CpuSet
     """CPUs that it may use (smp_affinity_list)."""
     effective: CpuSet = CpuSet()
@@ -120,7 +120,7 @@ class Balancer:
     """CPUs that its environment bans; null: unreadable."""
     started: int = 0
     banned_now: CpuSet | None = None
-    """By its own answer; null: it was not asked, or does not answer."""
+    """CPUs that it bans now, by its own answer; null where it was not asked, or does not answer."""
 
     def bans(self, by_default: CpuSet) -> CpuSet | None:
         """Its own answer, else its environment, which may ban those ``by_default``; None: not known."""
@@ -141,7 +141,7 @@ class Balancer:
 @dataclass(frozen=True, slots=True)
 class DeviceIrqs:
     irqs: tuple[DeviceIrq, ...] = ()
-    """By number."""
+    """The interrupts by number."""
     balancers: tuple[Balancer, ...] = ()
     """Services that move them."""
 

@@ -39,7 +39,7 @@ class Thread:
     tid: int
     started: int
     name: str
-    """Its comm."""
+    """The thread's name (comm)."""
     affinity: CpuSet
     """Cpus_allowed_list of /proc/TID/status."""
     load: float = 0.0
@@ -49,9 +49,9 @@ class Thread:
     delay_ns: int | None = None
     """Nanoseconds of waiting for a CPU since its start; null without that file."""
     immovable_reason: Immovable = ""
-    """Why pinner does not move it; else empty."""
+    """Why pinner does not move it; empty where it may."""
     realtime: RealTime = ""
-    """Its policy; empty: none."""
+    """Real-time scheduling policy; empty for a normal thread."""
 
     @property
     def key(self) -> ThreadKey:
@@ -65,7 +65,7 @@ class Process:
     pid: int
     started: int
     name: str
-    """Its comm."""
+    """The process's name (comm)."""
     command: str
     """The command line's first 4 KiB, arguments joined by spaces; empty for a kernel thread."""
     unit: str
@@ -76,7 +76,7 @@ class Process:
     """Per cent of one CPU over the sample, all threads together."""
     threads: tuple[Thread, ...]
     immovable_reason: Immovable = ""
-    """Why pinner moves none of its threads; each can have a reason of its own."""
+    """Why pinner moves none of its threads. A thread can have its own reason, too."""
     user: int | None = None
     """Real user id; only processes with a restricted affinity have it."""
     reserves: Reserves = ""
@@ -117,9 +117,9 @@ class Lineage:
     boot: str
     """The kernel's boot id: process ids and start times count anew after each boot."""
     since: int
-    """In clock ticks after boot. Only a process that started later can have inherited the mask."""
+    """The moment, in clock ticks after boot. Only a process that started later can have inherited the mask."""
     service: str = ""
-    """Of a process: its systemd service's cgroup, from which every process there descends. Empty: none."""
+    """Of a process: its systemd service's cgroup. Every process there descends from the service. Empty: none."""
     layout: str = ""
     """Of a process: random addresses from its last exec, which a fork shares. Empty: unknown."""
     session: int = 0

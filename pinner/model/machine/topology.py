@@ -80,11 +80,11 @@ class Cpu:
     """The kernel's number."""
     node: int | None
     socket: int | None
-    """Its socket's id."""
+    """Id of its socket."""
     die: int | None
-    """Its die's id."""
+    """Id of its die."""
     core: int | None
-    """Its core's id."""
+    """Id of its core."""
     l3: int | None
     """Index in Topology.l3_domains; null without a level-3 cache."""
     siblings: CpuSet
@@ -96,7 +96,7 @@ class Cpu:
     nohz_full: bool = False
     """Whether it stops its tick while one task runs."""
     governor: str | None = None
-    """Null: the kernel has none."""
+    """Frequency governor; null where the kernel has none."""
     core_class: int = 0
     """0: one of the fastest cores; 1: the next slower class, such as an E core; and so on."""
 
@@ -106,11 +106,11 @@ class Cache:
     """A cache of level 2 or higher."""
 
     level: int
-    """Its level."""
+    """The level."""
     size_kib: int
     """KiB; 0: not reported."""
     cpus: CpuSet
-    """Online ones."""
+    """Online CPUs that share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ class HugePages:
     size_kib: int
     """KiB of a page."""
     total: int
-    """Pages."""
+    """Number of pages."""
     free: int
-    """Free pages."""
+    """Number of free pages."""
 
 
 MAX_DISTANCE = 255
@@ -136,11 +136,11 @@ class Node:
     cpus: CpuSet
     memory_kib: int
     free_kib: int
-    """Free KiB."""
+    """Free memory in KiB."""
     distances: Mapping[int, int]
     """Node id to the firmware's distance (10 is local); empty without a table."""
     hugepages: tuple[HugePages, ...] = ()
-    """By size."""
+    """Its huge pages by size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +160,9 @@ class Device:
 @dataclass(frozen=True, slots=True)
 class Kernel:
     release: str
-    """As uname(2) reports it."""
+    """Its release, as uname(2) reports it."""
     command_line: str
-    """Its arguments."""
+    """Its command line."""
     cgroup: Literal["v1", "v2", "none"]
     """Where the cpuset controller is mounted."""
     partitions: bool
@@ -181,9 +181,9 @@ class FrequencyDomain:
     """CPUs with one governor (a policy of the kernel's cpufreq)."""
 
     number: int
-    """The policy's."""
+    """The policy's number."""
     cpus: CpuSet
-    """Also offline ones."""
+    """Its CPUs, also offline ones."""
     governor: Governor
 
     @property
@@ -214,7 +214,7 @@ class Topology:
     devices: tuple[Device, ...] = field(default=())
     """PCI functions and network interfaces."""
     caches: tuple[Cache, ...] = ()
-    """Of level 2 and higher; empty where the kernel reports none."""
+    """Caches of level 2 and higher; empty where the kernel reports none."""
 
     @cached_property
     def online(self) -> CpuSet:

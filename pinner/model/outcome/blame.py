@@ -50,17 +50,17 @@ class Culprit:
     tid: int
     """0: the CPU was idle, and had not begun the guest's thread yet."""
     name: str
-    """Empty: it has ended, and the trace does not name it."""
+    """Its name; empty where it has ended and the trace does not name it."""
     pid: int
     """0: the idle thread, or one that has ended."""
     unit: str
-    """Its systemd unit or cgroup."""
+    """Its process's systemd unit or cgroup."""
     guest: str
-    """Its guest's name; else empty."""
+    """Its guest's name; empty: none."""
     ms: float
     """Milliseconds of the guest's waiting."""
     share: float
-    """Of all waiting, from 0 to 1."""
+    """Its part of all waiting, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +68,17 @@ class Waited:
     role: TargetKind
     """vcpu, emulator, iothread or vhost."""
     ms: float
-    """Of all threads of the role."""
+    """Milliseconds that all threads of the role waited together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
     guest: str
-    """Its name."""
+    """The guest's name."""
     seconds: float
-    """Of the trace."""
+    """Length of the trace."""
     waited: tuple[Waited, ...]
-    """By role."""
+    """The waiting of each role."""
     culprits: tuple[Culprit, ...]
     """The worst first."""
     lost: int

@@ -25,7 +25,7 @@ Needs = Literal["nothing", "reboot", "guest restart", "guest owner"]
 @dataclass(frozen=True, slots=True)
 class Subject:
     kind: SubjectKind
-    """Its kind."""
+    """The kind of thing."""
     name: str
     """Name of a NIC, guest or process, number of an IRQ or CPU, key of a sysctl."""
 
@@ -39,7 +39,7 @@ class Evidence:
     value: int | float | str
     """A number, or a text such as a CPU list or a setting's value."""
     unit: str = ""
-    """Of a number (packets, %, 1/s); empty for a text or a plain count."""
+    """A number's unit (packets, %, 1/s); empty for a text and for a plain count."""
 
     def __str__(self) -> str:
         value = f"{self.value:.4g}" if isinstance(self.value, float) else str(self.value)
@@ -53,7 +53,7 @@ class Remedy:
     where: str
     """``as root``, a file, the kernel's command line, a guest's domain XML."""
     needs: Needs = "nothing"
-    """To take effect."""
+    """What it needs to take effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,9 @@ class CheckFinding:
     """How bad it is."""
     subject: Subject
     message: str
-    """One sentence."""
+    """The fault in one sentence."""
     evidence: tuple[Evidence, ...]
-    """Facts."""
+    """Facts that show it."""
     why: str
     """Why it hurts."""
     source: str
@@ -116,7 +116,7 @@ class CheckReport:
     state: HostState
     """The findings' worst severity."""
     checks: int
-    """How many were made."""
+    """Number of checks that were made."""
     findings: tuple[CheckFinding, ...]
     """The worst first."""
 

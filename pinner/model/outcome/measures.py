@@ -27,7 +27,7 @@ HOST = "host"
 @dataclass(frozen=True, slots=True)
 class Series:
     name: str
-    """Such as ``delay_vcpu``."""
+    """Its name, such as ``delay_vcpu``."""
     unit: str
     about: str
     """The measure in words."""

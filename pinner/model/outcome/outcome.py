@@ -20,9 +20,9 @@ class Measure:
     """What is measured in each window. A higher value is always worse."""
 
     name: str
-    """Such as ``run_delay``."""
+    """Its name, such as ``run_delay``."""
     unit: str
-    """Of a window's value, such as ``ms/s``."""
+    """The unit of a window's value, such as ``ms/s``."""
     margin: float
     """A smaller difference of the means matters to nobody; in the unit."""
 
@@ -46,11 +46,11 @@ class Window:
     """A span of time with one placement."""
 
     arm: Arm
-    """The placement."""
+    """The placement during it."""
     values: Mapping[str, float]
-    """By measure, of the guests whose placement the plan changes."""
+    """Each measure's value by name, of the guests whose placement the plan changes."""
     control: Mapping[str, float] = field(default_factory=dict)
-    """The same of the other guests. Empty: there are none."""
+    """The same of the guests that the plan does not touch. Empty: there are none."""
     void: str = ""
     """Why it does not count, as "guest web-1 migrated"; empty: it counts."""
 
@@ -120,9 +120,9 @@ class ObservedMeasure:
 
     measure: Measure
     steps_before: int
-    """Known steps."""
+    """Number of known steps before the run."""
     steps_after: int
-    """Known steps."""
+    """Number of known steps after the run."""
     guests: Comparison | None
     """Those that the run changed, or the host; null where one side is not known."""
     control: Comparison | None
@@ -164,7 +164,7 @@ class RunOutcome:
     """End of the measures after the run."""
     step: int
     measures: tuple[ObservedMeasure, ...]
-    """One by one."""
+    """The measures."""
     notes: tuple[str, ...]
     """What is not known, and why."""
     is_final: bool
@@ -210,7 +210,7 @@ class Probe:
     order: tuple[Arm, ...]
     """Each window's placement, as drawn."""
     seconds: int
-    """Of a window."""
+    """Length of a window in seconds."""
     guests: tuple[str, ...]
     """Names of those that the plan changes; empty: none, and all guests are measured."""
     windows: tuple[Window, ...] = ()
@@ -219,7 +219,7 @@ class Probe:
     why: str = ""
     """Why there is no outcome; else empty."""
     outcome: Outcome | None = None
-    """Null unless the state is ended."""
+    """The test's result; null unless the state is ended."""
     left: str = ""
     """The run that the probe could not roll back, so that the host keeps the planned placement; else empty."""
 

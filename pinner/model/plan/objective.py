@@ -53,14 +53,14 @@ Values = Mapping[str, float]
 class Term:
     name: str
     tier: int
-    """From 1; it counts only between plans that are equal in all tiers before it."""
+    """Its tier, from 1, which counts only between plans that are equal in all tiers above it."""
     unit: str
     weight: float
-    """In the tier."""
+    """Its factor in the tier."""
     before: float
-    """For the host as it is."""
+    """Its value for the host as it is."""
     after: float
-    """After an apply."""
+    """Its value after an apply."""
     asked: bool = True
     """Whether the request's strategy tries to lower it."""
 
@@ -72,7 +72,7 @@ class Term:
 @dataclass(frozen=True, slots=True)
 class Objective:
     terms: tuple[Term, ...] = ()
-    """In the order of their tiers."""
+    """Its terms, in the order of their tiers."""
 
     def tiers(self) -> Iterator[tuple[Term, ...]]:
         for tier in dict.fromkeys(term.tier for term in self.terms):
@@ -108,7 +108,7 @@ class Optimality:
     proven: bool
     """Whether no allocation has a lower score."""
     note: str = ""
-    """Why the score is not proven, and what to do about it; else empty, also where nobody tried."""
+    """Why the score is not proven, and what to do about it; empty where it is, or where nobody tried."""
 
 
 def rise(terms: tuple[Term, ...]) -> float:

@@ -29,11 +29,11 @@ class Roles:
     """The CPU sets. On a small host they share CPUs."""
 
     housekeeping: CpuSet
-    """For the host's busy processes."""
+    """CPUs of the host's busy processes."""
     emulator: CpuSet
-    """For QEMU's own threads."""
+    """CPUs of QEMU's own threads."""
     vcpu: CpuSet
-    """For vCPUs."""
+    """CPUs of vCPUs."""
     notes: tuple[str, ...] = ()
     """Which sets share CPUs, and why."""
 
@@ -69,7 +69,7 @@ class Isolation:
     kernel_arguments: str
     """isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST"""
     grub_line: str
-    """For /etc/default/grub, with the current arguments."""
+    """The line for /etc/default/grub, with the current arguments."""
     partition: tuple[str, ...]
     """Shell commands that isolate the wanted CPUs live in a cgroup v2 partition; empty: the kernel has no
     partitions."""
@@ -114,15 +114,15 @@ class Rebalance:
     """Placing all guests anew, compared with leaving well placed guests where they are."""
 
     guests: int
-    """How many get other CPUs."""
+    """Number of guests that get other CPUs."""
     threads: int
-    """How many of their threads move."""
+    """Number of their threads that move."""
     gain: float
     """How much lower the objective's decisive tier gets: the first one that changes."""
     taken: bool
     """Whether the plan places all guests anew; where that gains nothing, well placed guests stay."""
     terms: tuple[Term, ...] = ()
-    """Of the decisive tier, where they change: before = well placed guests stay, after = all are placed anew."""
+    """Terms of the decisive tier that change: before = well placed guests stay, after = all are placed anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +166,13 @@ class Plan:
     """What `isolated` needs from the kernel; null for other strategies."""
     blocked: str = field(default="")
     memory: tuple[GuestMemory, ...] = ()
-    """Of each guest for which the kernel reports it by node."""
+    """The memory of each guest for which the kernel reports it by node."""
     rebalance: Rebalance | None = None
-    """Where the request asks for one."""
+    """Its cost and gain, where the request asks for one."""
     moves: tuple[Move, ...] = ()
     """Guests that move because of new guests, at most as many as the request allows."""
     optimality: Optimality | None = None
-    """By `isolated` and `optimal`; else null."""
+    """How good the allocation of CPUs is, by `isolated` and `optimal`; null for others."""
     purpose: Purpose = "place"
     """place: to place guests; release: to give a guest its earlier CPUs back."""
     contested: CpuSet = CpuSet()
@@ -187,9 +187,9 @@ class PlanSummary:
     created_at: datetime
     """When it was stored."""
     changes: int
-    """How many."""
+    """Number of changes."""
     unplaced: int
-    """How many guests."""
+    """Number of guests without a place."""
     blocked: str
 
 

@@ -68,11 +68,11 @@ class Request:
     with_processes: bool = False
     """Also move busy processes if ``guests`` names guests; a request for all guests always does."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Of the objective's terms; others are from [objective] of the configuration."""
+    """Weights of terms of the objective that this request sets; [objective] of the configuration has others."""
     moves: int = 2
     """Placed guests that one plan may move, to make room for new guests or to place them better."""
     solver_budget: int = 1000
-    """For ``optimal``: nodes of the solver's search tree."""
+    """For ``optimal``: nodes of its search tree that the solver may visit."""
     remedies: tuple[SettingName, ...] = field(
         default=(),
         metadata={

@@ -84,19 +84,20 @@ class SignedHead:
 
     host: str
     seq: int
-    """Of the chain's last record."""
+    """Number of the chain's last record."""
     hash: str
-    """Of that record."""
+    """That record's hash."""
     centre_seq: int
-    """Of the centre's record that the agent saw last; 0: none."""
+    """Number of the centre's record that the agent saw last; 0: none."""
     centre_hash: str
-    """Of that record."""
+    """That record's hash."""
     at: str
     """The agent's clock, ISO 8601."""
     key: str
     """The public key's 32 bytes in base64."""
     signature: str
-    """In base64, of the canonical JSON (RFC 8785) of the other fields and ``"type": "pinner agent head 1"``."""
+    """The signature in base64 of the canonical JSON (RFC 8785) of the other fields and ``"type": "pinner agent head
+    1"``."""
 
     @property
     def centre(self) -> ChainHead:
@@ -142,7 +143,7 @@ class Anchor:
     """The signed heads of all hosts at one moment, to be kept elsewhere. A later trail must still contain them."""
 
     version: int
-    """The format's."""
+    """The format's version."""
     heads: tuple[SignedHead, ...]
     """One of each host."""
 

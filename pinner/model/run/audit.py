@@ -107,7 +107,7 @@ class AuditRecord:
     found."""
 
     seq: int
-    """From 1."""
+    """Its number, from 1."""
     at: datetime
     actor: str
     origin: str
@@ -117,13 +117,13 @@ class AuditRecord:
     subject: str
     """The plan, run, target or guest."""
     before: str
-    """Often empty."""
+    """The value before; often empty."""
     after: str
-    """Often empty."""
+    """The value after; often empty."""
     result: str
     """`done`, or the outcome in words."""
     request_id: str
-    """Empty where no request asked for the action."""
+    """The request's id; empty where no request asked for the action."""
     previous: str
     """The ``hash`` of the record before; empty in the first."""
     hash: str

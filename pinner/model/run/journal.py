@@ -44,11 +44,11 @@ class NodeMemory:
 
     node: int
     before_kib: int
-    """KiB before."""
+    """KiB on the node before."""
     moved_kib: int
-    """How much less it has now; below 0: more."""
+    """How much less the node has now; below 0: how much more."""
     stayed_kib: int
-    """KiB now."""
+    """How much the node has now."""
 
 
 def memory_moved(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[NodeMemory, ...]:
@@ -74,12 +74,12 @@ class Entry:
 
     run: str
     seq: int
-    """In the run, from 1."""
+    """Its number in the run, from 1."""
     change: Change
     """The change."""
     state: EntryState
     at: datetime
-    """Of the state."""
+    """The time of the state."""
     error: str = ""
     """Why the change failed, was gone or is stuck; else empty."""
     found: tuple[ThreadMask, ...] = ()
@@ -88,7 +88,7 @@ class Entry:
     definition: str = ""
     """With --persist: the pins (<cputune>) of the persistent definition before the change, as XML."""
     memory: tuple[NodeMemory, ...] = ()
-    """How much moved and stayed, of a change of memory that was made."""
+    """How much memory moved and stayed, of a change of memory that was made."""
     lineage: Lineage | None = None
     """Of a change of affinity: facts by which an undo finds the processes that inherited the mask."""
     inheritors: tuple[ThreadMask, ...] = ()
@@ -121,22 +121,22 @@ class Run:
     plan: str
     """The id; of a rollback, that of the run that it undoes; empty if it undoes all runs."""
     actor: str
-    """As the agent's caller claimed."""
+    """Who asked for it, as the agent's caller claimed."""
     origin: str
-    """As the agent's caller claimed: an address, or the CLI's terminal."""
+    """The caller's address, or the CLI's terminal; as the agent's caller claimed."""
     state: RunState
     started_at: datetime
     ended_at: datetime | None = None
     persist: bool = False
     """Whether persistent definitions are written, too."""
     undoes: str = ""
-    """Of a rollback: the undone run; empty: all runs of the host."""
+    """Of a rollback: the run that it undoes; empty: all runs of the host."""
     error: str = ""
     """Why it did not succeed; else empty."""
     migrate_memory: bool = False
     """Whether guests' memory was to follow."""
     recovered: str = ""
-    """Of a run whose process died: the recovery's result."""
+    """Of a run whose process died: the recovery's result, in words."""
     all_or_nothing: bool = False
     """Whether one failed change undoes the whole run; else only its guest's or process's changes."""
     peer: str = ""
@@ -257,7 +257,7 @@ class RunProgress:
     done: int
     """Changes that have ended."""
     total: int
-    """All changes."""
+    """Number of changes."""
     entry: Entry | None
     """The one that has just ended; null in the last message."""
 

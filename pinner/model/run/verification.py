@@ -41,7 +41,7 @@ class TrailFinding:
     host: str
     """The agent's; empty: only the centre is concerned."""
     record: int
-    """Its number in that trail, or that of the first wrong one; 0: none."""
+    """Number of the record in that trail, or of the first wrong one; 0: no single record."""
     run: str
     """The record's; may be empty."""
     message: str
@@ -52,9 +52,9 @@ class TrailFinding:
 class AgentTrail:
     host: str
     records: int
-    """How many are correct."""
+    """Number of records that are correct."""
     head: SignedHead | None
-    """Null: not known."""
+    """The agent's present head; null: not known."""
 
 
 VerificationResult = Literal["intact", "broken", "incomplete"]
@@ -67,13 +67,13 @@ class Verification:
     ok: bool
     """Whether it is ``intact``."""
     records: int
-    """How many of the centre's are correct."""
+    """Number of the centre's records that are correct."""
     head: str
-    """Of the centre's last correct record."""
+    """Hash of the centre's last correct record."""
     agents: tuple[AgentTrail, ...]
-    """Their parts."""
+    """Each agent's part."""
     findings: tuple[TrailFinding, ...]
-    """At most MAX_FINDINGS of each kind."""
+    """What is wrong, at most MAX_FINDINGS of each kind."""
 
 
 MAX_FINDINGS = 20

@@ -20,7 +20,7 @@ class RxRing:
     interface: str
     index: int
     size: int
-    """Its packets."""
+    """Packets that it holds."""
     most: int
     """The driver's largest size."""
     has_dropped: bool
@@ -42,7 +42,7 @@ class CardQueues:
     interface: str
     index: int
     count: int
-    """In use."""
+    """Number of queues in use."""
     most: int
     """The driver's largest number."""
     is_up: bool = True
@@ -101,7 +101,7 @@ class RefusedSetting:
 
     interface: str
     setting: Setting
-    """Its name."""
+    """The setting."""
     why: str
     """The driver's error."""
 
@@ -127,9 +127,9 @@ class RpsQueue:
 @dataclass(frozen=True, slots=True)
 class GuestQueue:
     interface: str
-    """In the guest."""
+    """Its name in the guest."""
     index: int
-    """In the guest (ifindex)."""
+    """ifindex in the guest."""
     queue: int
     """Its number."""
     vcpus: CpuSet
@@ -141,7 +141,7 @@ class GuestRps:
     """Receive queues of virtio cards that have fewer queues than the guest has vCPUs."""
 
     guest: str
-    """Its UUID."""
+    """The guest's UUID."""
     name: str
     boot: str = ""
     """The guest kernel's boot_id: masks end with the boot. Empty: not read."""

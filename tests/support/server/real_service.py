@@ -44,6 +44,8 @@ def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, Ho
         sysctls={"vm.swappiness": 60},
     )
     agent = HostedAgent(folder / "agent", host, wiring.now)
+    # A request that only the host can refuse ("persist" of a transient guest) would be wrong for schemathesis.
+    agent.host.definitions[host.guests[0].uuid] = "<cputune/>"
     with closing(agent.journal), ExitStack() as undo:
         url = url or f"sqlite:///{folder}/pinner.sqlite"
         yield wiring.service_parts(conf.load([]), {"compute1": agent}, url, undo).service, agent
