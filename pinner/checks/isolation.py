@@ -80,7 +80,7 @@ def _unbound(reading: HostReading) -> Iterator[Found]:
 def _kernel_threads(reading: HostReading) -> Iterator[Process]:
     for process in reading.snapshot.processes:
         movable = any(thread.immovable_reason != "per-cpu" for thread in process.threads)
-        if process.kernel and movable and not process.immovable_reason:
+        if process.kernel and movable and process.immovable_reason in ("", "not-permitted"):
             yield process
 
 

@@ -13,7 +13,7 @@ from pinner.host.hardware.sysfs import overlaps, read_topology
 from pinner.host.kernel import procfs
 from pinner.host.kernel.kernel import boot_id
 from pinner.host.processes import ovs
-from pinner.host.processes.immovable import classify
+from pinner.host.processes.immovable import classify, with_forbidden
 from pinner.host.processes.reservations import NO_OWNERS, AffinityOwners, with_reservations
 from pinner.host.processes.sampling import Scanner
 from pinner.host.settings import table
@@ -51,6 +51,8 @@ class Guests(Protocol):
 class SnapshotInputs:
     own: Container[int] = ()
     """The ids of pinner's processes."""
+    forbidden: Container[int] = ()
+    """See ForbiddenProcesses."""
     placed: tuple[CpuSet, ...] = ()
     pins: Callable[[Collection[str]], RecordedPins] = lambda _: RecordedPins()
     """The pins that pinner made on these guests (by UUID)."""
@@ -143,6 +145,7 @@ def _processes(facts: Facts, topology: Topology, baseline: CpuSet, inputs: Snaps
         facts.processes,
         guests={guest.pid for guest in facts.guests},
         own=inputs.own,
+        forbidden=inputs.forbidden,
         baseline=baseline,
         placed=inputs.placed,
         online=topology.online,
@@ -153,6 +156,7 @@ def _processes(facts: Facts, topology: Topology, baseline: CpuSet, inputs: Snaps
 
 def _guests(root: Path, libvirt: Guests | None, inputs: SnapshotInputs, *, memory: bool) -> tuple[Guest, ...]:
     guests = libvirt.guests(root, memory=memory) if libvirt else ()
+    guests = tuple(with_forbidden(guest, inputs.forbidden) for guest in guests)
     if not (pinned := {guest.uuid for guest in guests if guest.operator_pins or guest.numa.pins}):
         return guests
     recorded = inputs.pins(pinned)

@@ -11,7 +11,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Refused, StalePlan
 from pinner.model.guest.nova import require_clear
 from pinner.model.kinds import ALONE, KINDS, WITH_STATE, WITH_THREADS, cpus_of
-from pinner.model.machine.process import Process, Thread
+from pinner.model.machine.process import NOT_PERMITTED, Process, Thread
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot, settings
@@ -159,6 +159,7 @@ _REASONS = {
     "pinner": "it is pinner itself",
     "real-time": "it has real-time threads",
     "restricted": "its owner restricted it to fewer CPUs, and the plan's request does not name the process",
+    "not-permitted": NOT_PERMITTED,
 }
 
 

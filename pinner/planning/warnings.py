@@ -120,7 +120,7 @@ def _realtime_warnings(
 
 def _realtime_processes(snapshot: Snapshot, request: Request, roles: Roles) -> Iterator[str]:
     for process in snapshot.processes:
-        if process.load > request.busy_threshold and process.immovable_reason in ("", "restricted"):
+        if process.load > request.busy_threshold and process.immovable_reason in ("", "not-permitted"):
             threads = [thread for thread in process.threads if thread.realtime and thread.immovable_reason != "per-cpu"]
             if shared := union(thread.affinity for thread in threads) & roles.cpus:
                 load = fsum(thread.load for thread in threads)

@@ -26,6 +26,7 @@ from pinner.host.live import LiveHost
 from pinner.host.measure.blame import blame
 from pinner.host.measure.meter import HostMeter, no_pings
 from pinner.host.measure.pinger import Pinger
+from pinner.host.processes.immovable import ForbiddenProcesses
 from pinner.host.processes.ovs import Ovsdb
 from pinner.host.processes.reservations import AffinityOwners
 from pinner.host.processes.sampling import Scanner
@@ -138,6 +139,7 @@ def _snapshots(
 ) -> TakeSnapshot:
     inputs = SnapshotInputs(
         own=own,
+        forbidden=ForbiddenProcesses(),
         pins=partial(pins_of, journal),
         sets=nova_sets(config),
         owners=AffinityOwners.of(config.host.affinity_owners),

@@ -28,7 +28,11 @@ MAX_COMMAND = 4096
 
 _REALTIME: dict[int, RealTime] = {1: "fifo", 2: "rr", 6: "deadline"}
 
+CAP_SYS_NICE = 1 << 23
+"""include/uapi/linux/capability.h: may change any process's affinity."""
+
 _UIDS = re.compile(rb"^Uid:(.*)", re.MULTILINE)
+_CAPABILITIES = re.compile(rb"^(Cap\w+):\s*([0-9a-f]+)", re.MULTILINE)
 
 VANISHED = (OSError, ValueError, IndexError, Invalid)
 """What a reader raises where a process or thread has ended."""
@@ -147,6 +151,11 @@ def users(status: bytes) -> list[int]:
     """Real, effective, saved and file system id; none on an old capture."""
     match = _UIDS.search(status)
     return [int(user) for user in match[1].split()] if match else []
+
+
+def capabilities(status: bytes, of: bytes) -> int:
+    """The bits of a set (CapPrm, CapEff); none on an old capture."""
+    return int(dict(_CAPABILITIES.findall(status)).get(of, b"0"), 16)
 
 
 def is_of_root(root: Path, pid: int) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import replace
 from functools import cache
 
-from pinner.host.kernel import files
+from pinner.host.kernel import files, procfs
 from pinner.model.cpuset import CpuSet
+from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import Immovable, Process, Thread
 
 _QEMU = re.compile(r"qemu-system-\w+|qemu-kvm|kvm")
@@ -24,9 +25,11 @@ def classify(
     baseline: CpuSet,
     placed: Collection[CpuSet],
     online: CpuSet = CpuSet(),
+    forbidden: Container[int] = (),
 ) -> tuple[Process, ...]:
     """``guests`` are the QEMU process ids that libvirt knows, ``baseline`` is the host's unrestricted affinity,
-    ``placed`` are the masks that pinner set. No ``online``: all. A QEMU that libvirt does not know is a guest too."""
+    ``placed`` are the masks that pinner set. No ``online``: all. A QEMU that libvirt does not know is a guest too.
+    ``forbidden``: see ForbiddenProcesses."""
     all_processes = tuple(processes)
     # The kernel shows a mask without its offline CPUs, in the processes that inherited it, too.
     placed = {*placed, *(mask & online for mask in placed)} if online else placed
@@ -43,7 +46,7 @@ def classify(
         # ``own`` may read a file for each process that it is asked about, and a kernel thread is never pinner's.
         return "pinner" if not process.kernel and process.pid in own else ""
 
-    return tuple(_classified(process, reason_of(process), restricted) for process in all_processes)
+    return tuple(_classified(process, reason_of(process), restricted, forbidden) for process in all_processes)
 
 
 def is_qemu(command: str) -> bool:
@@ -57,21 +60,40 @@ def owner_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _classified(process: Process, whole: Immovable, restricted: Callable[[CpuSet], bool]) -> Process:
+def _classified(
+    process: Process, whole: Immovable, restricted: Callable[[CpuSet], bool], forbidden: Container[int]
+) -> Process:
     def reason_of(thread: Thread) -> Immovable:
         if whole or thread.immovable_reason:
             return whole or thread.immovable_reason
         return "restricted" if not process.kernel and restricted(thread.affinity) else ""
 
     reasons = [reason_of(thread) for thread in process.threads]
-    if not any(reasons):
+    if not whole and all(reason == "per-cpu" for reason in reasons):
+        whole = "per-cpu"
+    elif not whole and process.pid in forbidden:
+        # Its threads keep their own reasons: a restricted affinity keeps its CPUs, whoever may move it.
+        whole = "not-permitted"
+    if not whole and not any(reasons):
         return process
     threads = tuple(
         replace(thread, immovable_reason=reason) if reason != thread.immovable_reason else thread
         for thread, reason in zip(process.threads, reasons, strict=True)
     )
-    per_cpu: Immovable = "per-cpu" if all(reason == "per-cpu" for reason in reasons) else ""
-    return replace(process, threads=threads, immovable_reason=whole or per_cpu)
+    return replace(process, threads=threads, immovable_reason=whole)
+
+
+def with_forbidden(guest: Guest, forbidden: Container[int]) -> Guest:
+    """libvirt pins the threads of QEMU, and pinner those that the kernel runs for it."""
+    if not any(thread.tid in forbidden for thread in guest.vhost_threads):
+        return guest
+    return replace(
+        guest,
+        vhost_threads=tuple(
+            replace(thread, immovable_reason="not-permitted") if thread.tid in forbidden else thread
+            for thread in guest.vhost_threads
+        ),
+    )
 
 
 class OwnProcesses:
@@ -92,3 +114,32 @@ class OwnProcesses:
             return None
         match = re.search(rb"^Uid:\s+(\d+)", status, re.MULTILINE)
         return int(match[1]) if match else None
+
+
+class ForbiddenProcesses:
+    """The ids of the processes, and of the kernel threads, that the kernel does not let this process move."""
+
+    def __init__(self) -> None:
+        self._own = files.read("/proc/self/status")
+
+    def __contains__(self, pid: object) -> bool:
+        if _moves_any(self._own):
+            return False
+        try:
+            return not may_move(self._own, files.read(f"/proc/{pid}/status"))
+        except OSError:
+            return False
+
+
+def may_move(ours: bytes, theirs: bytes) -> bool:
+    """The kernel's rule for sched_setaffinity (check_same_owner, cap_safe_nice), from two status files: without
+    CAP_SYS_NICE only processes of the same user that have no more capabilities. Kernel threads have all."""
+    if _moves_any(ours):
+        return True
+    owned = procfs.users(ours)[1] in (procfs.users(theirs) or [0])[:2]
+    return owned and not procfs.capabilities(theirs, b"CapPrm") & ~procfs.capabilities(ours, b"CapPrm")
+
+
+def _moves_any(status: bytes) -> bool:
+    """A user other than root only plans: root makes the changes."""
+    return procfs.users(status)[1] != 0 or bool(procfs.capabilities(status, b"CapEff") & procfs.CAP_SYS_NICE)

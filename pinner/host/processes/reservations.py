@@ -3,7 +3,6 @@
 Any user may restrict an idle process. So only processes that work, an administrator's, and configured ones count.
 """
 
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,16 +12,12 @@ from pinner.host.processes.qemu import user_id
 from pinner.model.errors import Gone
 from pinner.model.machine.process import RESERVING_LOAD, Process, Reserves, Thread
 
-CAP_SYS_NICE = 1 << 23
-"""include/uapi/linux/capability.h: may change any process's affinity."""
-
 _LEAST_WORK = 1.0
 """Seconds on a CPU. A new thread used much of its short life."""
 
 USER = "user:"
 """The prefix of a user in [host] affinity_owners."""
 
-_CAPABILITIES = re.compile(rb"^CapEff:\s*([0-9a-f]+)", re.MULTILINE)
 _ALL_USERS = ["0", "0", "4294967295"]
 """The uid_map without a user namespace of its own."""
 
@@ -90,7 +85,6 @@ def _is_privileged(root: Path, pid: int, users: Collection[int], status: bytes) 
     anybody has every capability."""
     if set(users) == {0}:
         return True
-    match = _CAPABILITIES.search(status)
-    if match is None or not int(match[1], 16) & CAP_SYS_NICE or len(set(users)) != 1:
+    if not procfs.capabilities(status, b"CapEff") & procfs.CAP_SYS_NICE or len(set(users)) != 1:
         return False
     return (files.text(root / f"proc/{pid}/uid_map") or "").split() == _ALL_USERS

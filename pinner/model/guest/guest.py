@@ -282,12 +282,13 @@ class Guest:
 
     @cached_property
     def threads_by_target(self) -> Mapping[Target, tuple[Thread, ...]]:
-        """vCPUs last; parts without a thread are left out."""
+        """vCPUs last; parts without a thread, or with one that pinner may not move, are left out."""
         threads: dict[Target, tuple[Thread, ...]] = {}
         if self.emulator.threads:
             threads[Target("emulator", self.uuid, None, self.name)] = self.emulator.threads
         for vhost in self.vhost_threads:
-            threads[Target("vhost", self.uuid, vhost.tid, self.name)] = (vhost,)
+            if vhost.immovable_reason != "not-permitted":
+                threads[self._vhost_target(vhost)] = (vhost,)
         for iothread in self.iothreads:
             if iothread.thread:
                 threads[Target("iothread", self.uuid, iothread.id, self.name)] = (iothread.thread,)
@@ -295,6 +296,15 @@ class Guest:
             if vcpu.thread:
                 threads[self.vcpu_targets[vcpu.id]] = (vcpu.thread,)
         return threads
+
+    @property
+    def forbidden_targets(self) -> tuple[Target, ...]:
+        """The vhost threads that pinner may not move."""
+        forbidden = (thread for thread in self.vhost_threads if thread.immovable_reason == "not-permitted")
+        return tuple(map(self._vhost_target, forbidden))
+
+    def _vhost_target(self, thread: Thread) -> Target:
+        return Target("vhost", self.uuid, thread.tid, self.name)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,14 +7,20 @@ from typing import Generic, Literal, TypeVar
 from pinner.model.change import ThreadKey
 from pinner.model.cpuset import CpuSet
 
-Immovable = Literal["", "per-cpu", "guest", "pinner", "restricted"]
+Immovable = Literal["", "per-cpu", "guest", "pinner", "restricted", "not-permitted"]
 """Why pinner does not move a thread; empty where it may.
 
 per-cpu: a kernel thread that cannot leave its CPU (PF_NO_SETAFFINITY)
 guest: a thread of QEMU, or one of its vhost or kvm-pit threads, placed with its guest
 pinner: a thread of pinner itself
 restricted: its owner restricted it to fewer CPUs; moved only when the request names it
+not-permitted: the kernel does not let pinner move it, because pinner runs without CAP_SYS_NICE
 """
+
+NOT_PERMITTED = (
+    "pinner runs without CAP_SYS_NICE: it may move no kernel thread, no other user's process, and none with more "
+    "capabilities than its own"
+)
 
 RealTime = Literal["", "fifo", "rr", "deadline"]
 """SCHED_FIFO, SCHED_RR or SCHED_DEADLINE (sched(7)); empty: none."""

@@ -52,8 +52,9 @@ class Restrictions:
 def restrictions(snapshot: Snapshot, request: Request) -> Restrictions:
     by_mask: dict[CpuSet, list[_Found]] = {}
     for process in snapshot.processes:
-        if process.immovable_reason in ("", "restricted") and (masks := _masks(process)):
-            for mask, load in () if is_asked(process, request) else masks.items():
+        stays = process.immovable_reason == "not-permitted" or not is_asked(process, request)
+        if process.immovable_reason in ("", "not-permitted") and stays:
+            for mask, load in _masks(process).items():
                 by_mask.setdefault(mask, []).append(_Found(process, load, process.reserves in _FIRM))
     counting: list[RestrictedAffinity] = []
     idle: list[RestrictedAffinity] = []
@@ -193,7 +194,7 @@ class _Need:
 def _masks(process: Process) -> dict[CpuSet, float]:
     masks: dict[CpuSet, float] = {}
     for thread in process.threads:
-        if thread.affinity and reason_to_stay(process, thread) == "restricted":
+        if thread.affinity and thread.immovable_reason == "restricted":
             masks[thread.affinity] = masks.get(thread.affinity, 0.0) + thread.load
     return masks
 

@@ -12,7 +12,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, nova_cpus
 from pinner.model.kinds import QEMUS_OWN, State
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
-from pinner.model.machine.process import Process, Thread
+from pinner.model.machine.process import NOT_PERMITTED, Process, Thread
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import LeftOut, Placement, Roles, Wanted
 from pinner.model.plan.request import Request
@@ -133,6 +133,11 @@ class Context:
             skipped=(
                 *(LeftOut(guest.target, why_skipped(guest, allocatable, request)) for guest in scope.skipped),
                 *(LeftOut(guest.vcpu_targets[vcpu], DEFERRED) for guest in scope.guests for vcpu in guest.unplugged),
+                *(
+                    LeftOut(target, NOT_PERMITTED)
+                    for guest in (*scope.guests, *scope.nova_pinned)
+                    for target in guest.forbidden_targets
+                ),
                 *staying(snapshot, request),
             ),
             placement=placement,

@@ -10,7 +10,7 @@ from pinner.model.change import Target, TargetKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.kinds import KINDS
-from pinner.model.machine.process import Immovable, Process, Thread
+from pinner.model.machine.process import NOT_PERMITTED, Immovable, Process, Thread
 from pinner.model.plan.plan import LeftOut, PlacedTarget, Placement
 from pinner.model.plan.request import AUTO, ISOLATING, Request
 from pinner.model.snapshot import Snapshot
@@ -189,6 +189,7 @@ def _immovable_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
             "pinner": "pinner itself",
             "restricted": f"its owner restricted it to CPUs {mask}; to move it, name it in processes (--process)",
             "guest": "it belongs to a guest and is placed with that guest",
+            "not-permitted": NOT_PERMITTED,
         }[immovable_reason]
         whole = immovable_reason == "pinner" or len(threads) == len(process.threads)
         tids = () if whole else tuple(thread.tid for thread in threads)

@@ -1,6 +1,7 @@
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import Emulator, Guest, InactiveGuest
 from pinner.model.guest.nova import NovaConf, NovaSets
+from pinner.model.machine.process import Thread
 from pinner.model.snapshot import Snapshot
 
 QEMU = Guest("uuid", "vm", "running", 100, (), Emulator(CpuSet(), ()), (), (), 1024, {})
@@ -22,11 +24,12 @@ QEMU = Guest("uuid", "vm", "running", 100, (), Emulator(CpuSet(), ()), (), (), 1
 class FakeLibvirt:
     """Replaces libvirt for answers that a real libvirtd never gives."""
 
-    def __init__(self, capabilities="<capabilities/>"):
+    def __init__(self, capabilities="<capabilities/>", guests=(QEMU,)):
         self.xml = capabilities
+        self._guests = guests
 
     def guests(self, root, *, memory=True):
-        return (QEMU,)
+        return self._guests
 
     def inactive(self):
         return (InactiveGuest("off", "uuid-2"),)
@@ -67,6 +70,24 @@ def test_a_snapshot_in_full(tmp_path):
     ]
     assert found.warnings == ("libvirt reports no nodes; sysfs reports nodes 0,2",)
     assert codec.load(Snapshot, codec.dump(found)) == found
+
+
+def test_threads_that_pinner_may_not_move(tmp_path):
+    two_nodes(tmp_path)
+    process(tmp_path, 1, cpus="0-5,7")
+    process(tmp_path, 100, command=b"/opt/vmm\0")
+    kernel_thread(tmp_path, 101, b"kvm-pit/100")
+    kernel_thread(tmp_path, 102, b"kswapd0")
+    timer = Thread(101, 1, "kvm-pit/100", CpuSet.parse("0-7"))
+    libvirt = FakeLibvirt(guests=(replace(QEMU, vhost_threads=(timer, replace(timer, tid=103))),))
+    found = snapshot(tmp_path, libvirt, forbidden={101, 102})
+    assert [thread.immovable_reason for thread in found.guests[0].vhost_threads] == ["not-permitted", ""]
+    assert {each.pid: each.immovable_reason for each in found.processes} == {
+        1: "",
+        100: "guest",
+        101: "guest",
+        102: "not-permitted",
+    }
 
 
 def test_a_snapshot_with_the_settings_of_one_kind():

@@ -10,6 +10,7 @@ from support.hosts import NOON, cpus, guest, plain, process, snapshot
 
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import InactiveGuest, NovaIdentity
+from pinner.model.machine.process import NOT_PERMITTED
 from pinner.model.plan.request import Request
 from pinner.model.questions import GuestShape
 from pinner.planning.planner import plan
@@ -227,3 +228,15 @@ def test_vhost_threads_run_beside_the_emulator_of_their_guest(name: str) -> None
     assert [want.target.kind for want in made.wanted].count("vhost") == 4
     for each in guests:
         assert placed["vhost", each.name] == placed["emulator", each.name] < cpus("0-31")
+
+
+@pytest.mark.fault(14)
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
+def test_a_guests_kernel_thread_that_pinner_may_not_move_stays_and_the_plan_says_why(strategy: str) -> None:
+    first = guest(1, 2, cpus("0-31"), vhost_threads=2)
+    movable, timer = first.vhost_threads
+    first = replace(first, vhost_threads=(movable, replace(timer, immovable_reason="not-permitted")))
+    host = snapshot(plain(32), [first, guest(2, 2, cpus("0-31"))])
+    made = plan(host, "s", Request(strategy=strategy))
+    assert [change.target.part for change in made.changes if change.target.kind == "vhost"] == [movable.tid]
+    assert [(left.label, left.why) for left in made.skipped] == [(f"guest g1 vhost {timer.tid}", NOT_PERMITTED)]

@@ -21,6 +21,7 @@ MOVABLE: dict["Immovable", str] = {
     "guest": "no: placed with its guest",
     "pinner": "no: pinner itself",
     "restricted": "no: restricted by its owner",
+    "not-permitted": "no: needs CAP_SYS_NICE",
 }
 
 

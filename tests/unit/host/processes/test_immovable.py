@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from pinner.host.processes.immovable import classify, is_qemu
+from pinner.host.processes.immovable import classify, is_qemu, may_move
 from pinner.model.cpuset import CpuSet
 from pinner.model.machine.process import Process, Thread
 
@@ -17,8 +17,8 @@ def make(pid, name="daemon", command="/usr/sbin/daemon -f", masks=("0-7",), kern
     return Process(pid, 1, name, "" if kernel else command, "", kernel, 0.0, threads)
 
 
-def reasons(*processes, guests=(), own=(), baseline=ALL, placed=()):
-    found = classify(processes, guests=guests, own=own, baseline=baseline, placed=placed)
+def reasons(*processes, guests=(), own=(), forbidden=(), baseline=ALL, placed=()):
+    found = classify(processes, guests=guests, own=own, forbidden=forbidden, baseline=baseline, placed=placed)
     assert [replace(process, immovable_reason="", threads=()) for process in found] == [
         replace(process, immovable_reason="", threads=()) for process in processes
     ]
@@ -70,6 +70,49 @@ def test_only_programs_are_compared_with_pinners_own():
 
     reasons(make(10), make(11, "kswapd0", kernel=True), QEMU, own=Own())
     assert asked == [10]
+
+
+ALL_CAPABILITIES = "000001ffffffffff"
+OF_A_CONTAINER = "00000000a80425fb"
+
+
+def status(users="0 0 0 0", permitted=OF_A_CONTAINER, effective=""):
+    return f"Name:\tx\nUid:\t{users}\nCapPrm:\t{permitted}\nCapEff:\t{effective or permitted}\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        (status(), status(), True),
+        (status(), status(permitted="0"), True),
+        (status(), status(permitted=ALL_CAPABILITIES), False),
+        (status(), status("1001 1001 1001 1001", permitted="0"), False),
+        (status(), status("0 1001 1001 1001", permitted="0"), True),
+        (status(), status("1001 0 0 0"), True),
+        (status(), b"Name:\tof an old capture\n", True),
+        (status(permitted=ALL_CAPABILITIES), status("1001 1001 1001 1001"), True),
+        (status(permitted=ALL_CAPABILITIES, effective=OF_A_CONTAINER), status(permitted=ALL_CAPABILITIES), True),
+        (status(permitted=ALL_CAPABILITIES, effective=OF_A_CONTAINER), status("1001 1001 1001 1001"), False),
+        # Another user only plans: root makes the changes.
+        (status("1001 1001 1001 1001", permitted="0"), status(permitted=ALL_CAPABILITIES), True),
+    ],
+)
+def test_root_without_cap_sys_nice_may_move_its_own_processes_without_more_capabilities(ours, theirs, expected):
+    assert may_move(ours, theirs) is expected
+
+
+@pytest.mark.parametrize(
+    ("process", "expected"),
+    [
+        (make(10), ("not-permitted", [""])),
+        (make(10, masks=("0-7", "2")), ("not-permitted", ["", "restricted"])),
+        (make(10, "kswapd0", kernel=True, masks=("0-3",)), ("not-permitted", [""])),
+        (make(10, "ksoftirqd/0", kernel=True, masks=("0",), immovable_reason="per-cpu"), ("per-cpu", ["per-cpu"])),
+        (make(10, "kvm-pit/100", kernel=True), ("guest", ["guest"])),
+    ],
+)
+def test_a_process_that_pinner_may_not_move_keeps_the_reasons_of_its_threads(process, expected):
+    assert reasons(process, guests={100}, forbidden={10}) == [expected]
 
 
 def test_a_mask_that_pinner_set_is_not_restricted():

@@ -11,9 +11,10 @@ import pytest
 from support.roots import process, write
 
 from pinner.host.kernel import procfs
+from pinner.host.kernel.procfs import CAP_SYS_NICE
 from pinner.host.processes import sampling
 from pinner.host.processes.immovable import classify
-from pinner.host.processes.reservations import CAP_SYS_NICE, AffinityOwners, with_reservations
+from pinner.host.processes.reservations import AffinityOwners, with_reservations
 from pinner.model.cpuset import CpuSet
 
 ALL = CpuSet.parse("0-6")

@@ -168,3 +168,15 @@ def test_the_reason_of_each_change_starts_with_its_cause():
         "virsh vcpupin at 12:00",
         "moved by another program",
     ]
+
+
+def test_what_pinner_may_not_move_is_no_drift_although_it_was_placed_before():
+    free = snapshot(plain(16), [guest(1, 2, ALL, vhost_threads=1)], FREE.processes)
+    made = planner.plan_from_placement(free, "s", REQUEST, None)
+    placement = record(made, free, None)
+    assert {"process", "vhost"} < {each.target.kind for each in placement.placed}
+    (placed,) = applied(free, made).guests
+    (vhost,) = free.guests[0].vhost_threads
+    lost = replace(placed, vhost_threads=(replace(vhost, immovable_reason="not-permitted"),))
+    daemon = replace(free.processes[0], immovable_reason="not-permitted")
+    assert drifts_of(replace(HOST, guests=(lost,), processes=(daemon,)), placement) == ()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from support.hosts import applied, cpus, guest, plain, process, snapshot, topology
 
+from pinner.model.machine.process import NOT_PERMITTED
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.planning.placement import record
@@ -87,6 +88,19 @@ def test_a_process_that_is_asked_for_and_cannot_move_is_listed() -> None:
         "process ksoftirqd/0 (2)": "0.0 % of one CPU; a kernel thread that cannot leave CPU 0",
         "process qemu (11000)": "it belongs to a guest and is placed with that guest",
     }
+
+
+@pytest.mark.parametrize("processes", [(), ("kswapd0", "300")])
+def test_a_process_that_pinner_may_not_move_stays_and_its_restricted_cpus_are_in_no_set(processes) -> None:
+    kernel = process(45, 40.0, ALL, name="kswapd0", immovable_reason="not-permitted")
+    daemon = process(300, 9.0, "9", reasons=["restricted"], immovable_reason="not-permitted", reserves="privileged")
+    made = plan(snapshot(plain(32), [guest(1, 2, cpus(ALL))], [kernel, daemon]), "s", Request(processes=processes))
+    assert moved(made) == {}
+    assert stays(made) == {
+        "process kswapd0 (45)": f"40.0 % of one CPU; {NOT_PERMITTED}",
+        "process daemon (300)": f"9.0 % of one CPU; {NOT_PERMITTED}",
+    }
+    assert 9 not in made.roles.cpus
 
 
 @pytest.mark.parametrize("reserves", ["privileged", "configured", "worked"])
