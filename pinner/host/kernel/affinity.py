@@ -81,7 +81,7 @@ def _set(thread: ThreadMask, cpus: CpuSet) -> None:
     except ProcessLookupError:
         raise Gone(f"thread {thread.tid}") from None
     except PermissionError:
-        raise NotPermitted(f"thread {thread.tid}", "setting an affinity needs root or CAP_SYS_NICE") from None
+        raise NotPermitted(f"thread {thread.tid}", "setting its affinity needs CAP_SYS_NICE") from None
     except OSError as error:
         if error.errno == errno.EINVAL:
             raise _refused(thread, CpuSet()) from None

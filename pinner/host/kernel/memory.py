@@ -29,7 +29,7 @@ def migrate(pid: int, away: Collection[int], node: int) -> None:
         case errno.ESRCH:
             raise Gone(f"process {pid}")
         case errno.EPERM:
-            raise NotPermitted(what, "moving memory needs root or CAP_SYS_NICE")
+            raise NotPermitted(what, "moving its memory needs CAP_SYS_NICE")
         case errno.ENOMEM:
             nodes = ", ".join(map(str, sorted(away)))
             raise ApplyFailed(what, f"node {node} has too little free memory for the pages on nodes {nodes}")

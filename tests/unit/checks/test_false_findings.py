@@ -48,6 +48,11 @@ def test_one_kernel_thread_is_no_plural():
     assert texts == ["1 kernel thread of a node's memory may run on CPUs of other nodes"]
 
 
+def test_a_kernel_thread_that_pinner_may_not_move_is_reported_all_the_same():
+    thread = replace(kernel_thread("kswapd1", "0-15"), immovable_reason="not-permitted")
+    assert codes(reading(processes=(thread,))) == {"node-kthreads-off-node"}
+
+
 def test_huge_pages_of_guests_are_no_lack_of_memory():
     top = host()
     nodes = tuple(replace(node, hugepages=(HugePages(1 << 20, 480, 0),)) for node in top.nodes)
