@@ -2,7 +2,7 @@
 from the agent's own snapshot. Load does not count: the agent measures none."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -163,9 +163,11 @@ _REASONS = {
 }
 
 
-def _why_immovable(target: Target, processes: Mapping[TargetKey, Process], skipped: Iterable[LeftOut]) -> str:
+def _why_immovable(target: Target, processes: Mapping[TargetKey, Process], skipped: tuple[LeftOut, ...]) -> str:
     process = processes.get(target.key)
     if process is None:
+        if whys := [each.why for each in skipped if each.target.key == target.key]:
+            return whys[0]
         guests = {each.target.owner: each.why for each in skipped if each.target.kind == "guest"}
         if target.owner in guests:
             return f"the guest stays as it is: {guests[target.owner]}"
@@ -253,6 +255,7 @@ def inventory_of(snapshot: Snapshot) -> dict[TargetKey, Target]:
     def found() -> Iterator[Target]:
         for guest in snapshot.guests:
             yield from guest.threads_by_target
+            yield from guest.forbidden_targets
         yield from map(process_target, snapshot.processes)
         yield from settings(snapshot)
 

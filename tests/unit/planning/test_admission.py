@@ -16,6 +16,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict, Refused, StalePlan
 from pinner.model.guest.guest import Cgroup
 from pinner.model.kinds import PartitionState, State, TargetKind
+from pinner.model.machine.process import NOT_PERMITTED
 from pinner.model.plan.plan import GuestMemory, Plan, Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
@@ -282,6 +283,16 @@ def test_a_thread_that_the_guest_does_not_have_makes_the_plan_stale(change: Affi
     """The guest may have ended since the plan was made, so this is no attack by itself."""
     with pytest.raises(StalePlan, match="is gone"):
         admit(forged(change), VIEW)
+
+
+def test_what_the_agent_may_not_move_is_refused_with_the_reason() -> None:
+    (vhost,) = G1.vhost_threads
+    guest = replace(G1, vhost_threads=(replace(vhost, immovable_reason="not-permitted"),))
+    processes = [replace(each, immovable_reason="not-permitted") for each in VIEW.processes if each.name == "busy"]
+    host = replace(VIEW, guests=(guest, G2, G3), processes=tuple(processes))
+    for change in (thread_change("vhost", G1.uuid, vhost.tid, "1"), of_process(300)):
+        with pytest.raises(Refused, match=NOT_PERMITTED):
+            admit(forged(change), host)
 
 
 def test_a_process_that_has_ended_is_named_and_its_cpus_do_not_matter() -> None:
