@@ -1,42 +1,20 @@
 """A placed daemon that is started again and again, under an enforced policy."""
 
-import uuid
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from benchmarks.live.reconcile_latency import RESTARTS
-from support.fakes.hosted_agent import HostedAgent
-from support.hosts import cpus, guest, plain, process, snapshot
+from support.fakes.reconciled_host import ALL, ANN, HOST
+from support.hosts import guest, process
 
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
 from pinner.model.policy import FREE_RESTARTS, Policy
-from pinner.model.run.audit import Caller
-from pinner.service.local import ServiceParts
 
-ANN = Caller("ann", "10.0.0.1", "req-1")
-ALL = cpus("0-15")
-HOST = "compute1"
 DAEMON = replace(process(500, 50.0, "0-15", name="looping"), unit="looping.service")
 
 pytestmark = pytest.mark.fault(57)
-
-
-@pytest.fixture
-def agent(tmp_path, clock):
-    """Housekeeping 0-1, emulators 2-3, vCPUs 4-15."""
-    made = HostedAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, ALL)], [DAEMON]), clock)
-    made.host.needs_sample = True
-    yield made
-    made.journal.close()
-
-
-@pytest.fixture
-def parts(store, agent, clock):
-    with closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
-        yield made
 
 
 def start(agent, number):
@@ -46,8 +24,9 @@ def start(agent, number):
     agent.host.taken = replace(agent.host.taken, processes=(again,))
 
 
-def enforced(service, reconciler, monkeypatch):
+def enforced(service, reconciler, agent, monkeypatch):
     """The number of runs after the first reconcile of a policy; ten restarts of a process have no delay."""
+    agent.host.taken = replace(agent.host.taken, processes=(DAEMON,))
     monkeypatch.setattr("pinner.model.policy.FREE_RESTARTS", 10)
     service.set_policy(HOST, Policy(Request(), "enforce"), ANN)
     reconciler.reconcile(HOST, "started", measured=True)
@@ -60,7 +39,7 @@ def count(service):
 
 def test_its_runs_are_bounded_and_a_guest_is_placed_meanwhile(service, reconciler, agent, clock, monkeypatch):
     """One start each second: a run for each of them would write more than a gigabyte a day."""
-    before = enforced(service, reconciler, monkeypatch)
+    before = enforced(service, reconciler, agent, monkeypatch)
     for number in range(200):
         clock.at += timedelta(seconds=1)
         start(agent, number)
@@ -81,7 +60,7 @@ def test_its_runs_are_bounded_too_where_none_of_its_processes_can_be_placed(
     service, reconciler, agent, clock, monkeypatch
 ):
     """Each process sets its own affinity again, and then crashes."""
-    before = enforced(service, reconciler, monkeypatch)
+    before = enforced(service, reconciler, agent, monkeypatch)
     for number in range(200):
         clock.at += timedelta(seconds=1)
         start(agent, number)

@@ -1,7 +1,5 @@
 """A policy with interrupts: placed, kept, and restored."""
 
-import uuid
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -13,7 +11,6 @@ from pinner.model.machine.topology import Device
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
-from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 HOST, NIC = "compute1", "0000:3b:00.0"
@@ -30,12 +27,6 @@ def agent(tmp_path, clock):
     made.host.needs_sample = True
     yield made
     made.journal.close()
-
-
-@pytest.fixture
-def parts(store, agent, clock):
-    with closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
-        yield made
 
 
 def affinities(agent):

@@ -1,8 +1,5 @@
 """A policy with sysctls: set, kept, and restored."""
 
-import uuid
-from contextlib import closing
-
 import pytest
 from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
@@ -11,7 +8,6 @@ from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
-from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 HOST = "compute1"
@@ -24,12 +20,6 @@ def agent(tmp_path, clock):
     made = HostedAgent(tmp_path / "agent", taken, clock)
     yield made
     made.journal.close()
-
-
-@pytest.fixture
-def parts(store, agent, clock):
-    with closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
-        yield made
 
 
 def test_a_policy_keeps_sysctls(service, reconciler, agent):
