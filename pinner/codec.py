@@ -82,6 +82,11 @@ def plain(value: object) -> Any:
     return adapter(type(value)).dump_python(value, mode="json", by_alias=True)
 
 
+def utc_text(moment: datetime) -> str:
+    """ISO 8601 in UTC with microseconds, which has the order of time."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
 def most_values(text: bytes) -> int:
     """The number of values in a JSON text, without decoding it; more where a string has commas or brackets."""
     return sum(text.count(mark) for mark in (b",", b"[", b"{"))

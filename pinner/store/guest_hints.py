@@ -32,7 +32,7 @@ class GuestHints:
     def shorten(self, host: str, latest: datetime) -> None:
         """No guest of the host counts as leaving after ``latest``."""
         table = tables.guest_hints
-        longer = as_type(table.c.leaving_until, String) > tables.utc_text(latest)
+        longer = as_type(table.c.leaving_until, String) > codec.utc_text(latest)
         change = update(table).filter_by(host=host).where(longer).values(leaving_until=latest)
         write(self._engine, lambda connection: connection.execute(change))
 

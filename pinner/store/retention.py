@@ -25,6 +25,7 @@ from sqlalchemy import (
     update,
 )
 
+from pinner.codec import utc_text
 from pinner.model.page import batches
 from pinner.model.run.agent_audit import ChainHead, named_head
 from pinner.model.run.audit import AuditAction, AuditEvent
@@ -134,10 +135,10 @@ class Retention:
             end = chain_row(connection)
             newest, purged = end.seq, end.purged_seq
             at = type_coerce(audit.at, String)
-            is_young = at.between(tables.utc_text(before), tables.utc_text(now))
+            is_young = at.between(utc_text(before), utc_text(now))
             young = connection.execute(select(func.min(audit.seq)).where(and_(audit.seq > purged, is_young))).scalar()
             is_old = and_(audit.seq > purged, audit.seq <= newest if young is None else audit.seq < young)
-            query = select(audit.seq, audit.hash).where(is_old, at < tables.utc_text(before))
+            query = select(audit.seq, audit.hash).where(is_old, at < utc_text(before))
             last = connection.execute(query.order_by(audit.seq.desc()).limit(1)).one_or_none()
         return OldRecords(purged + 1, ChainHead(last.seq, last.hash), newest) if last else None
 

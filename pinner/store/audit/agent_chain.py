@@ -5,6 +5,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Engine, Select, delete, func, insert, inspect, select
 
+from pinner.codec import utc_text
 from pinner.model.errors import Invalid
 from pinner.model.run.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead
 from pinner.store.audit.chain import START, fields_of, link
@@ -48,9 +49,9 @@ class AgentChain:
     def old(self, before: datetime, now: datetime) -> ChainHead | None:
         """The last record that ``cut`` can remove of those before a moment. They end before the first one from the
         moment to now: a later time is of a clock that was ahead."""
-        is_young = _TABLE.c.at.between(tables.utc_text(before), tables.utc_text(now))
+        is_young = _TABLE.c.at.between(utc_text(before), utc_text(now))
         young = select(func.min(_TABLE.c.seq)).where(is_young)
-        old = select(func.max(_TABLE.c.seq)).where(_TABLE.c.at < tables.utc_text(before))
+        old = select(func.max(_TABLE.c.seq)).where(_TABLE.c.at < utc_text(before))
         with reading(self._engine) as connection:
             first = connection.execute(young).scalar()
             last = connection.execute(old if first is None else old.where(_TABLE.c.seq < first)).scalar()

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, String, insert, inspect, select, type_coerce, update
 
+from pinner.codec import utc_text
 from pinner.model.errors import Busy, Invalid, StoreUnavailable
 from pinner.model.page import Page, PageRequest
 from pinner.model.run.agent_audit import ChainHead
@@ -76,7 +77,7 @@ class Audit:
 
 def _moment(since: datetime) -> str:
     try:
-        return tables.utc_text(since)
+        return utc_text(since)
     except OverflowError:
         raise Invalid("since", since.isoformat(), "a moment of the years 1 to 9999 in UTC") from None
 

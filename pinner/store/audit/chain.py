@@ -7,9 +7,9 @@ from typing import Any
 
 import rfc8785
 
+from pinner.codec import utc_text
 from pinner.model.run.agent_audit import AgentEvent, ChainHead
 from pinner.model.run.audit import AuditEvent, ChainCheck
-from pinner.store.database.tables import utc_text
 
 START = ChainHead(0, "")
 """Its hash is the first record's previous hash."""

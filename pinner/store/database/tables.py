@@ -4,7 +4,7 @@ The agent's journal has the same schema, but uses only ``runs``, ``entries`` and
 are never searched is the codec's JSON text; a snapshot and a plan are packed (zlib).
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -27,9 +27,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.mysql import LONGBLOB, LONGTEXT
 from sqlalchemy.types import TypeDecorator
 
+from pinner.codec import utc_text
+
 
 class UtcText(TypeDecorator[datetime]):
-    """Aware datetimes as ISO 8601 text in UTC with microseconds, which has the order of time."""
+    """Aware datetimes as codec.utc_text."""
 
     impl = String(32)
     cache_ok = True
@@ -39,10 +41,6 @@ class UtcText(TypeDecorator[datetime]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
         return None if value is None else datetime.fromisoformat(value)
-
-
-def utc_text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def is_before(column: ColumnElement[Any], moment: datetime) -> ColumnElement[bool]:

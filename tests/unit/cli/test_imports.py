@@ -7,7 +7,9 @@ import pytest
 from support.hosts import cpus, guest, interleaved, process, snapshot
 
 from pinner import codec
+from pinner.agent.trail.signing import SigningKey, pem
 from pinner.cli.main import COMMANDS, make_parser
+from pinner.model.run.agent_audit import SignedHead
 
 HEAVY = (
     "alembic",
@@ -124,6 +126,16 @@ def test_the_help_of_a_command_that_plans_nothing_imports_no_value_of_a_host(com
         "pinner.model.snapshot",
         "pinner.model.machine.topology",
     }.isdisjoint(modules)
+
+
+def test_a_verification_of_an_exported_trail_opens_no_database_and_no_server(tmp_path):
+    key = SigningKey(tmp_path / "key")
+    head = key.sign(SignedHead("h1", 0, "", 0, "", "2026-01-01T00:00:00.000000+00:00", "", ""))
+    (tmp_path / "key.pem").write_text(pem(key.public))
+    (tmp_path / "trail.jsonl").write_text(json.dumps({"export": 1, "heads": [codec.plain(head)]}))
+    modules = imported("audit", "verify", "--file", tmp_path / "trail.jsonl", "--public-key", tmp_path / "key.pem")
+    wanted = {"alembic", "flask", "httpx", "libvirt", "oslo_config", "sqlalchemy", "pinner.wiring"}
+    assert wanted & set(modules) == set()
 
 
 def test_a_plan_from_a_snapshot_file_searches_for_no_plug_in_of_pydantic_or_pinner(tmp_path):

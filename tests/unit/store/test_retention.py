@@ -14,6 +14,7 @@ from sqlalchemy import text
 from support.values import NOON, make_entries, make_plan, make_run, make_snapshot
 
 from pinner.cli.manage import manage
+from pinner.codec import utc_text
 from pinner.model.errors import HostUnreachable, NotFound, StoreUnavailable
 from pinner.model.outcome.outcome import Watch
 from pinner.model.page import PageRequest
@@ -23,7 +24,6 @@ from pinner.model.run.agent_audit import ChainHead, SignedHead, head_text, named
 from pinner.model.run.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.service.upkeep.retention import Limits, export_audit
 from pinner.store.audit.audit import Audit
-from pinner.store.database.tables import utc_text
 from pinner.store.idempotency import Reservation
 from pinner.store.journal.journal import StoredJournal
 from pinner.store.retention import Retention
