@@ -96,3 +96,10 @@ def until(condition: Callable[[], object], seconds: float = 5.0, why: Callable[[
 
 def _connection(url: str) -> kombu.Connection:
     return kombu.Connection(url.replace("rabbit://", "amqp://").rstrip("/") + "//")
+
+
+@contextmanager
+def connection(rabbit):
+    """A channel of the broker's owner."""
+    with kombu.Connection(rabbit.url.replace("rabbit://", "amqp://") + "/") as made:
+        yield made.default_channel
