@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
+from pinner.model.guest.guest import Emulator, Guest, Vcpu
 from pinner.model.kinds import PartitionState
 from pinner.model.machine.process import Lineage, Process, Thread
 from pinner.model.machine.topology import Cpu, Kernel, Node, Topology
@@ -16,6 +17,8 @@ from pinner.model.run.journal import Entry, Run
 from pinner.model.snapshot import Snapshot
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+EVIL = "web\n\x1b[31m<b>\u2028\u202e'"
+"""A name with a line break, a terminal escape, markup, a line separator and a direction mark."""
 
 
 def cpus(text: str) -> CpuSet:
@@ -121,3 +124,25 @@ def recorded(changes: Iterable[AffinityChange], since: int = 10**9) -> tuple[Ent
     return tuple(
         Entry("run-1", seq, change, "done", NOON, lineage=lineage) for seq, change in enumerate(changes, start=1)
     )
+
+
+def sample_snapshot() -> Snapshot:
+    """A host of four CPUs with one guest and two processes; the guest and a process have the name EVIL."""
+    thread = Thread(tid=201, started=9, name=EVIL, affinity=cpus("0-3"), load=50.0, run_ns=5, delay_ns=2)
+    guest = Guest(
+        uuid="6a5b7a0e-0000-4000-8000-000000000001",
+        name=EVIL,
+        state="running",
+        pid=200,
+        vcpus=(Vcpu(0, thread, cpus("0-3")), Vcpu(1, None, cpus("0-3"))),
+        emulator=Emulator(cpus("0-3"), (thread,)),
+        iothreads=(),
+        vhost_threads=(),
+        memory_kib=65536,
+        memory_per_node={0: 4096},
+    )
+    busy, idle = (
+        Process(pid, 7, name, f"/bin/{name} -x", f"{name}.service", False, load, (replace(thread, tid=pid, load=load),))
+        for pid, name, load in ((90, EVIL, 60.0), (1000, "idle", 0.5))
+    )
+    return replace(make_snapshot(), guests=(guest,), processes=(busy, idle))

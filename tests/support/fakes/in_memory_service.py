@@ -7,7 +7,16 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Literal
 
-from support.values import NOON, cpus, make_change, make_entries, make_plan, make_run, make_snapshot
+from support.values import (
+    EVIL,
+    NOON,
+    cpus,
+    make_change,
+    make_entries,
+    make_plan,
+    make_run,
+    sample_snapshot,
+)
 
 from pinner import codec
 from pinner.checks.irqs import interrupt_map
@@ -25,9 +34,8 @@ from pinner.model.errors import (
     StalePlan,
 )
 from pinner.model.event import GuestEvent, GuestEventOutcome
-from pinner.model.guest.guest import Emulator, Guest, GuestExclusion, Vcpu
+from pinner.model.guest.guest import GuestExclusion
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs, HostInterrupts
-from pinner.model.machine.process import Process, Thread
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.blame import Blame, Culprit, Waited
 from pinner.model.outcome.check import CheckReport
@@ -53,8 +61,6 @@ from pinner.service.audit.audit_export import export_lines
 from pinner.service.hosts.checker import HostChecker
 from pinner.service.protocol import StrategyInfo
 
-EVIL = "web\n\x1b[31m<b>\u2028\u202e'"
-"""A name with a line break, a terminal escape, markup, a line separator and a direction mark."""
 UNPLACED = Target("guest", "00000000-0000-4000-8000-000000000009", None, EVIL)
 KEY = "A" * 43 + "="
 SIGNED_HEAD = SignedHead("h1", 1, "0" * 64, 0, "", NOON.isoformat(), KEY, "A" * 86 + "==")
@@ -62,28 +68,6 @@ SIGNED_HEAD = SignedHead("h1", 1, "0" * 64, 0, "", NOON.isoformat(), KEY, "A" * 
 STRATEGIES = tuple(
     StrategyInfo(name, f"the strategy {name}", ("guests",)) for name in ("shared-pool", "numa-local", "isolated")
 )
-
-
-def sample_snapshot() -> Snapshot:
-    """A host of four CPUs with one guest and two processes; the guest and a process have the name EVIL."""
-    thread = Thread(tid=201, started=9, name=EVIL, affinity=cpus("0-3"), load=50.0, run_ns=5, delay_ns=2)
-    guest = Guest(
-        uuid="6a5b7a0e-0000-4000-8000-000000000001",
-        name=EVIL,
-        state="running",
-        pid=200,
-        vcpus=(Vcpu(0, thread, cpus("0-3")), Vcpu(1, None, cpus("0-3"))),
-        emulator=Emulator(cpus("0-3"), (thread,)),
-        iothreads=(),
-        vhost_threads=(),
-        memory_kib=65536,
-        memory_per_node={0: 4096},
-    )
-    busy, idle = (
-        Process(pid, 7, name, f"/bin/{name} -x", f"{name}.service", False, load, (replace(thread, tid=pid, load=load),))
-        for pid, name, load in ((90, EVIL, 60.0), (1000, "idle", 0.5))
-    )
-    return replace(make_snapshot(), guests=(guest,), processes=(busy, idle))
 
 
 class InMemoryService:

@@ -7,19 +7,27 @@ from datetime import timedelta
 from hashlib import blake2b
 
 from support.fakes.hosted_agent import HostedAgent
-from support.fakes.in_memory_service import sample_snapshot
 from support.fakes.ring import Ring
-from support.values import NOON, busy_plan, cpus, make_snapshot
+from support.values import NOON, busy_plan, cpus, make_snapshot, sample_snapshot
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.guest.guest import Emulator, Vcpu
 from pinner.model.machine.process import Thread
+from pinner.model.page import PageRequest
+from pinner.model.run.audit import Caller
+from pinner.outcome.verdict import schedule
 from pinner.service.local import ServiceParts
 from pinner.service.outcome.probe_execution import Timing
 
 WEB, DB = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 THREAD = 101
 """The vCPU thread of web1 that the plan moves to CPU 1."""
+
+ORDER = schedule(6, 7)
+
+BEFORE_A_SWITCH = 2 * next(n for n in range(1, 12) if ORDER[n - 1 : n + 1] == ("current", "planned"))
+"""The number of the wait after which the probe applies its plan. Each window has two waits."""
+ANN = Caller("ann", "10.0.0.1", "req-1")
 
 
 def guest(name, owner):
@@ -91,3 +99,14 @@ class ProbedHost:
         made = busy_plan("plan-3", basis, (change, *also))
         store.plans.add(made, NOON)
         return made
+
+
+def probed(parts, plan, windows=6, seconds=30):
+    begun = parts.service.probe(plan.id, windows, seconds, ANN)
+    parts.probes.wait(begun.id)
+    return parts.service.probe_by_id(begun.id)
+
+
+def records(parts, noun):
+    found = parts.service.audit(None, None, None, PageRequest(direction="asc")).items
+    return [each for each in found if each.action.startswith(noun)]

@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from support.fakes.hosted_agent import HostedAgent
-from support.fakes.in_memory_service import EVIL
 from support.hosts import cpus, guest, plain, process, snapshot
 from support.server.access import InMemoryTokens, make_control
+from support.values import EVIL
 
 from pinner import conf, wiring
 from pinner.api.app import create_app

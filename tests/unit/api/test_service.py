@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from support.fakes.in_memory_service import EVIL
 from support.hosts import cpus
 from support.server.access import make_control
 from support.server.real_service import real_service
 from support.server.unix_http import on_unix_socket
 from support.store.database_servers import ABOVE_THE_STORE
+from support.values import EVIL
 
 from pinner.api.app import create_app
 from pinner.model.errors import NovaConflict

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 import stevedore.hook
-from support.fakes.in_memory_service import InMemoryService, sample_snapshot
+from support.fakes.in_memory_service import InMemoryService
 from support.nova.nova_listener import until
 from support.server.access import InMemoryTokens
 from support.server.real_service import answering
+from support.values import sample_snapshot
 
 from pinner.nova import hooks
 from pinner.nova.delivery import handover, plain_http

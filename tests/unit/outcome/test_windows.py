@@ -4,8 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.fakes.in_memory_service import sample_snapshot
-from support.values import NOON, cpus, make_run
+from support.values import NOON, cpus, make_run, sample_snapshot
 
 from pinner import codec
 from pinner.model.event import HostEvent

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 from lxml import etree
-from support.fakes.in_memory_service import EVIL, InMemoryService
-from support.values import NOON
+from support.fakes.in_memory_service import InMemoryService
+from support.values import EVIL, NOON
 
 from pinner.model.errors import Invalid
 from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span

@@ -3,9 +3,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fakes.in_memory_service import EVIL
 from support.hosts import cpus, guest, plain, process, snapshot
-from support.values import make_plan
+from support.values import EVIL, make_plan
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.plan.objective import Term

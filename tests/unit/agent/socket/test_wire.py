@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.fakes.hosted_agent import HostedAgent
-from support.fakes.in_memory_service import sample_snapshot
-from support.values import NOON, busy_host, busy_plan, make_change, make_run
+from support.values import NOON, busy_host, busy_plan, make_change, make_run, sample_snapshot
 
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.socket import wire

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from support.fakes.in_memory_service import EVIL, STRATEGIES, sample_snapshot
-from support.values import NOON
+from support.fakes.in_memory_service import STRATEGIES
+from support.values import EVIL, NOON, sample_snapshot
 
 from pinner import codec
 from pinner.model.guest.guest import Guest, GuestExclusion

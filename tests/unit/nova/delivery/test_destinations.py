@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 from support.fakes.hosted_agent import HostedAgent
-from support.fakes.in_memory_service import InMemoryService, sample_snapshot
+from support.fakes.in_memory_service import InMemoryService
 from support.hosts import cpus, guest, plain, snapshot
 from support.nova.nova_listener import until
 from support.server.access import InMemoryTokens
 from support.server.real_service import answering
+from support.values import sample_snapshot
 
 from pinner import conf, wiring
 from pinner.model.errors import HostUnreachable

@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
-from support.fakes.in_memory_service import InMemoryService, sample_snapshot
+from support.fakes.in_memory_service import InMemoryService
 from support.server.access import InMemoryTokens
 from support.server.real_service import answering
-from support.values import NOON
+from support.values import NOON, sample_snapshot
 
 from pinner.model.errors import HostUnreachable, Invalid
 from pinner.model.event import GuestEvent

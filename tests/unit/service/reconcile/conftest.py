@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 from support.fakes.hosted_agent import HostedAgent
+from support.fakes.kept_policies import Policies
 from support.fakes.reconciled_host import ALL, DAEMON, HOST
 from support.hosts import guest, plain, snapshot
 
@@ -24,3 +25,8 @@ def agent(tmp_path, clock):
 def parts(store, agent, clock):
     with closing(ServiceParts({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
         yield made
+
+
+@pytest.fixture
+def policies() -> Policies:
+    return Policies()

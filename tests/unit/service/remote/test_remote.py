@@ -7,9 +7,9 @@ from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from support.fakes.in_memory_service import EVIL, InMemoryService
+from support.fakes.in_memory_service import InMemoryService
 from support.server.access import InMemoryTokens, make_control
-from support.values import NOON
+from support.values import EVIL, NOON
 from werkzeug.exceptions import ServiceUnavailable
 
 from pinner import codec

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from support.fakes.in_memory_service import EVIL
 from support.hosts import snapshot
 from support.machines import EACH, root_of
 from support.made_up.check_cases_network import CASES
 from support.made_up.readings import host, placed
+from support.values import EVIL
 
 from pinner import codec
 from pinner.cli.commands.host.check import lines, monitor_line
