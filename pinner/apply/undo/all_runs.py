@@ -13,7 +13,7 @@ from typing import assert_never
 from pinner.apply.ports import Host
 from pinner.apply.steps import metadata
 from pinner.apply.steps.affinity import of_no_thread
-from pinner.apply.steps.inheritors import prior_mask
+from pinner.apply.steps.masks import prior_mask
 from pinner.apply.undo.later_runs import last_of_others
 from pinner.model.change import (
     AffinityChange,

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps import state
-from pinner.apply.steps.inheritors import given_masks
+from pinner.apply.steps.masks import given_masks
 from pinner.apply.steps.metadata import is_saved, keeps_pins
 from pinner.apply.undo.all_runs import source_runs
 from pinner.apply.undo.undoing import undoable
