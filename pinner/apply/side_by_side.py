@@ -64,8 +64,8 @@ def with_busy_last(
 
 
 @contextmanager
-def _held_interrupts(note: Callable[[BaseException], None]) -> Iterator[None]:
-    """Raises at the end what the handler of SIGINT raises; ``note`` gets it at once, and must take no lock. Python runs
+def _held_interrupts(on_interrupt: Callable[[BaseException], None]) -> Iterator[None]:
+    """Raises at the end what the handler of SIGINT raises; ``on_interrupt`` gets it at once, and must take no lock. Python runs
     the handler in the main thread between any two instructions: an exception there could leave a lock taken, or end the
     wait for the threads."""
     handler = signal.getsignal(signal.SIGINT)
@@ -79,7 +79,7 @@ def _held_interrupts(note: Callable[[BaseException], None]) -> Iterator[None]:
             handler(number, frame)
         except BaseException as error:
             held.append(error)
-            note(error)
+            on_interrupt(error)
 
     signal.signal(signal.SIGINT, hold)
     try:

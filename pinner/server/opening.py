@@ -19,16 +19,16 @@ from pinner.service.remote.remote import RemoteService
 from pinner.service.remote.rest_client import UNIX
 
 LOG = logging.getLogger(__name__)
-Note = Callable[[str], None]
+Inform = Callable[[str], None]
 """Shows a sentence to the person at the terminal."""
 
 
 @contextmanager
-def open_service(config: cfg.ConfigOpts, actor: str, note: Note) -> Iterator[Service]:
+def open_service(config: cfg.ConfigOpts, actor: str, inform: Inform) -> Iterator[Service]:
     """Of the server that runs here, else of this process alone. ``actor``: for whom root calls. Raises NotPermitted
     where this user may not call the configured server."""
     with ExitStack() as undo:
-        if path := _server(config, note):
+        if path := _server(config, inform):
             remote = RemoteService(f"{UNIX}{path}", actor=actor)
             undo.callback(remote.close)
             yield remote
@@ -41,7 +41,7 @@ def open_service(config: cfg.ConfigOpts, actor: str, note: Note) -> Iterator[Ser
         yield wiring.service_parts(config, {wiring.host_name(config): agent}, url, undo).service
 
 
-def _server(config: cfg.ConfigOpts, note: Note) -> Path | None:
+def _server(config: cfg.ConfigOpts, inform: Inform) -> Path | None:
     """None also where this user works alone."""
     path = wiring.api_socket(config)
     require_own(path.parent, "[api] socket" if config.api.socket else "[agent] state_dir")
@@ -54,7 +54,7 @@ def _server(config: cfg.ConfigOpts, note: Note) -> Path | None:
         return system if sockets.answers(system) else None
     except NotPermitted as error:
         # A user without the right to call the system's server has always worked with a state folder of their own.
-        note(f"this command works alone, with the state in {wiring.state_dir(config)}; {error}")
+        inform(f"this command works alone, with the state in {wiring.state_dir(config)}; {error}")
         return None
 
 

@@ -41,7 +41,7 @@ def start_controller(config: cfg.ConfigOpts, parts: ServiceParts, host: str, und
     controller = PolicyController(
         parts.reconciler,
         host,
-        note=parts.monitor.metrics,
+        metrics=parts.monitor.metrics,
         resync_seconds=config.policy.resync_seconds,
         measure_seconds=config.policy.measure_seconds,
     )

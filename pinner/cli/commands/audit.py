@@ -209,7 +209,7 @@ def export(context: CommandContext, arguments: Namespace) -> int:
         part.unlink(missing_ok=True)
     if context.json:
         print_json({"file": str(arguments.file), "lines": count})
-    context.note(f"wrote {count} lines to {arguments.file}")
+    context.inform(f"wrote {count} lines to {arguments.file}")
     return 0
 
 

@@ -234,7 +234,7 @@ def _followed(context: CommandContext, pinner: "Service", arguments: Namespace) 
     probe: Probe | None = None
     try:
         probe = pinner.probe(arguments.plan, arguments.windows, arguments.seconds, context.caller)
-        context.note(f"probe {probe.id}: {len(probe.order)} windows, about {probe.total_seconds / 60:.0f} min")
+        context.inform(f"probe {probe.id}: {len(probe.order)} windows, about {probe.total_seconds / 60:.0f} min")
         shown = 0
         while True:
             for number in range(shown, len(probe.windows)):
@@ -254,7 +254,7 @@ def _cancelled(context: CommandContext, pinner: "Service", probe: "Probe") -> st
     with suppress(KeyboardInterrupt):
         try:
             pinner.cancel_probe(probe.id, context.caller)
-            context.note(f"interrupted; probe {probe.id} puts the placement back")
+            context.inform(f"interrupted; probe {probe.id} puts the placement back")
             while (probe := pinner.probe_by_id(probe.id)).state == "running":
                 time.sleep(POLL_SECONDS)
         except PinnerError as error:

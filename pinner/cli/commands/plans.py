@@ -129,7 +129,7 @@ def create_plan(context: CommandContext, arguments: Namespace) -> int:
             return print_explanation(context, explain_placement(snapshot, request, arguments.explain))
         plan = plan_offline(snapshot, request)
         print_plan(context, plan, arguments.format)
-        context.note("the plan is from a captured machine: it is not stored and cannot be applied")
+        context.inform("the plan is from a captured machine: it is not stored and cannot be applied")
         return _status(plan, arguments)
     with context.open() as pinner:
         if arguments.policy:
@@ -139,7 +139,7 @@ def create_plan(context: CommandContext, arguments: Namespace) -> int:
             return print_explanation(context, pinner.explain(plan.id, arguments.explain))
     print_plan(context, plan, arguments.format)
     if plan.changes and not plan.blocked:
-        context.note(f"to apply: pinner apply {plan.id}")
+        context.inform(f"to apply: pinner apply {plan.id}")
     return _status(plan, arguments)
 
 

@@ -163,9 +163,9 @@ def show_drift(context: CommandContext, arguments: Namespace) -> int:
     if report.setback:
         context.warn(_setback(report.setback))
     if report.proposed:
-        context.note(f"to end it: pinner apply {report.proposed}")
+        context.inform(f"to end it: pinner apply {report.proposed}")
     if report.repack:
-        context.note(_repack(report.repack))
+        context.inform(_repack(report.repack))
     return status
 
 

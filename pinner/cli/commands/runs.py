@@ -138,7 +138,7 @@ def apply(context: CommandContext, arguments: Namespace) -> int:
         return 1
     if ended.state in ("applied", "applied_partly"):
         nothing = "nothing to do: the host is as planned already, so this run cannot be rolled back"
-        context.note(f"to undo: pinner rollback {ended.id}" if entries else nothing)
+        context.inform(f"to undo: pinner rollback {ended.id}" if entries else nothing)
     return 0 if ended.state == "applied" else 1
 
 

@@ -100,7 +100,7 @@ def show_what_if(context: CommandContext, arguments: Namespace) -> int:
             context.show("", drawn)
     if answer.moved:
         names = ", ".join(visible(guest.name) for guest in answer.moved)
-        context.note(f"guests on other CPUs than before: {names}")
+        context.inform(f"guests on other CPUs than before: {names}")
     for warning in answer.after.warnings:
         if warning not in answer.before.warnings:
             context.warn(f"after: {warning}")

@@ -46,7 +46,7 @@ def open_pinner(context: "CommandContext", root: Path | None) -> "Iterator[Servi
         return
     from pinner.server.opening import open_service
 
-    with open_service(wiring.configuration(context.config_files), actor, context.note) as service:
+    with open_service(wiring.configuration(context.config_files), actor, context.inform) as service:
         yield service
 
 
@@ -86,7 +86,7 @@ class CommandContext:
             else:
                 sys.stdout.writelines(f"{line}\n" for line in lines)
 
-    def note(self, text: str) -> None:
+    def inform(self, text: str) -> None:
         self.say(visible(text))
 
     def warn(self, text: str) -> None:
@@ -105,7 +105,7 @@ class CommandContext:
             return
         self.show(drawn)
         if page.next:
-            self.note(f"next page: --marker {page.next}")
+            self.inform(f"next page: --marker {page.next}")
 
     @contextmanager
     def measuring(self, sample_seconds: float | None) -> Iterator[None]:

@@ -51,7 +51,7 @@ def follow_watch(context: CommandContext, pinner: "Service", run: "Run") -> "Wat
     try:
         watch = pinner.outcome(run.id).watch
         if watch is not None and watch.state == "watching":
-            context.note(f"run {run.id}: {watch.why}")
+            context.inform(f"run {run.id}: {watch.why}")
         while watch is not None and watch.state == "watching":
             time.sleep(WATCH_POLL_SECONDS)
             watch = pinner.outcome(run.id).watch
@@ -59,14 +59,14 @@ def follow_watch(context: CommandContext, pinner: "Service", run: "Run") -> "Wat
         raise Interrupted(f"interrupted; the watch of run {run.id} goes on (see it: pinner outcome {run.id})") from None
     if watch is not None:
         undone = f"; run {watch.rollback} undoes it" if watch.rollback else ""
-        context.note(f"watched: {watch.why}{undone}")
+        context.inform(f"watched: {watch.why}{undone}")
     return watch
 
 
 def _outcome(context: CommandContext, pinner: "Service", run: "Run") -> str:
     if pinner.where:
         return f"interrupted; run {run.id} goes on at {pinner.where} (see it: pinner run show {run.id})"
-    context.note(f"interrupted; run {run.id} is brought to its end first")
+    context.inform(f"interrupted; run {run.id} is brought to its end first")
     for _ in pinner.follow(run.id):
         pass
     return f"interrupted; run {run.id} has ended {pinner.run(run.id).state} (see it: pinner run show {run.id})"

@@ -62,7 +62,7 @@ class ProbeManager:
         tried = self._store.plans.get(plan)
         self._hosts.require(tried.host)
         _require_possible(tried, windows, seconds)
-        self._policies.require_permitted(tried.host, f"the probe of plan {plan}", None)
+        self._policies.require_compatible(tried.host, f"the probe of plan {plan}", None)
         self._require_measured(tried.host)
         self._require_idle(tried.host)
         probe = self._new(tried, windows, seconds, caller)

@@ -96,7 +96,7 @@ class HostPolicies:
         with suppress(PinnerError):  # the policy controller also reads the policy periodically
             self._hosts.agent(host).publish_policy_set()
 
-    def require_permitted(self, host: str, what: str, request: Request | None) -> None:
+    def require_compatible(self, host: str, what: str, request: Request | None) -> None:
         """Raises PolicyConflict where an enforced policy would undo ``what`` at once: anything but a plan of the
         policy's own request. ``request`` is None for a rollback."""
         policy = self.find(host)

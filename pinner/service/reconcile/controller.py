@@ -61,7 +61,7 @@ class HostReconciler(Protocol):
     def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport: ...
 
 
-class ReconcileNote(Protocol):
+class ReconcileMetrics(Protocol):
     def reconciled(self, report: DriftReport, seconds: float | None) -> None: ...
 
     def reconcile_failed(self, host: str) -> None: ...
@@ -77,12 +77,12 @@ class PolicyController:
         *,
         resync_seconds: float,
         measure_seconds: float,
-        note: ReconcileNote | None = None,
+        metrics: ReconcileMetrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``resync_seconds`` and ``measure_seconds`` are the longest times between two reconciles, and between two
         measurements of CPU use."""
-        self._note = note
+        self._metrics = metrics
         self._reconciler = reconciler
         self._host = host
         self._resync_seconds = resync_seconds
@@ -138,16 +138,16 @@ class PolicyController:
                     return  # agent and store are being closed
                 LOG.exception("host %s: reconcile failed, next attempt in %g s", self._host, retry)
             self._due = 0.0
-            if self._note:
-                self._note.reconcile_failed(self._host)
+            if self._metrics:
+                self._metrics.reconcile_failed(self._host)
             self._stop.wait(retry)
             failures += 1
 
     def _wait_for_events(self) -> None:
         policy = self._read_policy()
         if policy is None:
-            if self._policy is not None and self._note:
-                self._note.policy_deleted(self._host)
+            if self._policy is not None and self._metrics:
+                self._metrics.policy_deleted(self._host)
             self._policy = None
             events = self._reconciler.host_events(self._host, self._after, POLL_SECONDS)
             self._after = events[-1].seq if events else self._after
@@ -197,8 +197,8 @@ class PolicyController:
         self._spent = min(self._spent + ended - began, CREDIT_SECONDS + MAX_REST_SECONDS / (SHARE - 1))
 
     def _learn(self, report: DriftReport, seconds: float | None) -> None:
-        if self._note:
-            self._note.reconciled(report, seconds)
+        if self._metrics:
+            self._metrics.reconciled(report, seconds)
         untils = (drift.backoff_until for drift in report.drifts)
         backoffs = [(until - report.at).total_seconds() for until in untils if until]
         waits = [self._resync_seconds, *(max(backoff, FIRST_RETRY) for backoff in backoffs)]

@@ -82,7 +82,7 @@ class RunManager:
             )
             self._audit.append(refusal)
             raise Blocked(plan_id, plan.blocked)
-        self._policies.require_permitted(plan.host, f"plan {plan_id}", plan.request)
+        self._policies.require_compatible(plan.host, f"plan {plan_id}", plan.request)
         run = replace(self._new("apply", plan.host, plan.id, caller), **asdict(options))
         return self._start(run, plan, caller)[0]
 
@@ -100,7 +100,7 @@ class RunManager:
     def rollback(self, run: str, caller: Caller) -> Run:
         undone = self.get(run)
         self._hosts.require(undone.host)
-        self._policies.require_permitted(undone.host, f"the rollback of run {run}", None)
+        self._policies.require_compatible(undone.host, f"the rollback of run {run}", None)
         if undone.kind != "rollback" and undone.state in ("applied", "failed") and not self._runs.entries(run):
             # The agent's journal has no run that was refused.
             raise RunConflict(run, undone.state, NOTHING_CHANGED + self._placed_before(undone))
@@ -109,7 +109,7 @@ class RunManager:
 
     def rollback_all(self, host: str, caller: Caller) -> Run:
         self._hosts.require(host)
-        self._policies.require_permitted(host, "the rollback of all runs", None)
+        self._policies.require_compatible(host, "the rollback of all runs", None)
         run = self._new("rollback", host, "", caller)
         return self._start(run, None, caller)[0]
 

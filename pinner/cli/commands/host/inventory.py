@@ -74,7 +74,7 @@ def inventory(context: CommandContext, arguments: Namespace) -> int:
         return 0
     if arguments.save is not None:
         save(codec.dump(snapshot) + b"\n", Path(arguments.save))
-        context.note(f"saved to {arguments.save}")
+        context.inform(f"saved to {arguments.save}")
     if context.json:
         print_json(codec.plain(snapshot))
     else:
@@ -158,5 +158,5 @@ def capture(context: CommandContext, arguments: Namespace) -> int:
         context.warn(saved.missing)
     if context.json:
         print_json({"folder": str(arguments.folder), "files": saved.files, "guests": saved.guests})
-    context.note(f"saved {saved.files} files and {counted(saved.guests, 'guest')} in {arguments.folder}")
+    context.inform(f"saved {saved.files} files and {counted(saved.guests, 'guest')} in {arguments.folder}")
     return 0

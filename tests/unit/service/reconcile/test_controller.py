@@ -128,7 +128,7 @@ def test_a_measured_resync_counts_like_any_other(policies, monkeypatch):
     """The backoff that it begins ends in time, and the metrics have it."""
     noted = []
 
-    class Note:
+    class Metrics:
         def reconciled(self, report: DriftReport, seconds: float | None) -> None:
             noted.append((len(report.drifts), seconds))
 
@@ -138,7 +138,7 @@ def test_a_measured_resync_counts_like_any_other(policies, monkeypatch):
         def policy_deleted(self, host: str) -> None:
             pass
 
-    controller = PolicyController(policies, "h1", resync_seconds=60.0, measure_seconds=0.3, note=Note())
+    controller = PolicyController(policies, "h1", resync_seconds=60.0, measure_seconds=0.3, metrics=Metrics())
     controller.start()
     try:
         policies.wait(1)

@@ -55,7 +55,7 @@ def test_an_event_in_a_rest_is_reconciled_at_the_end_of_the_rest(policies, monke
         policies.event_queue.publish("process-started", "1")
         return reconcile(*call, **options)
 
-    class Note:
+    class Metrics:
         def reconciled(self, report: DriftReport, seconds: float | None) -> None:
             noted.append(seconds)
 
@@ -67,7 +67,7 @@ def test_an_event_in_a_rest_is_reconciled_at_the_end_of_the_rest(policies, monke
 
     monkeypatch.setattr(policies, "reconcile", slow)
     controller = PolicyController(
-        policies, "h1", resync_seconds=60.0, measure_seconds=60.0, note=Note(), clock=lambda: stop.now
+        policies, "h1", resync_seconds=60.0, measure_seconds=60.0, metrics=Metrics(), clock=lambda: stop.now
     )
     controller._stop = stop
     for _ in range(8):

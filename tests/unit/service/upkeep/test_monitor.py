@@ -139,7 +139,7 @@ def test_the_metrics_of_a_host_under_a_policy(parts, agent, monkeypatch):
     monkeypatch.setattr(agent, "health", lambda: AgentHealth((), 31))
     parts.service.set_policy("compute1", Policy(mode="enforce"), ANN)
     controller = PolicyController(
-        parts.reconciler, "compute1", resync_seconds=60, measure_seconds=60, note=parts.monitor.metrics
+        parts.reconciler, "compute1", resync_seconds=60, measure_seconds=60, metrics=parts.monitor.metrics
     )
     controller.start()
     deadline = time.monotonic() + 60
@@ -166,7 +166,7 @@ def test_a_host_whose_policy_was_deleted_has_no_metrics_of_it(parts, monkeypatch
     monkeypatch.setattr(controller_module, "POLL_SECONDS", 0.05)
     parts.service.set_policy("compute1", Policy(mode="observe"), ANN)
     controller = PolicyController(
-        parts.reconciler, "compute1", resync_seconds=60, measure_seconds=60, note=parts.monitor.metrics
+        parts.reconciler, "compute1", resync_seconds=60, measure_seconds=60, metrics=parts.monitor.metrics
     )
     controller.start()
     present = {f"pinner_{name}" for name in ("seconds_since_reconcile", "drifts", "backoffs", "unplaced_guests")}
