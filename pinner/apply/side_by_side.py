@@ -65,9 +65,9 @@ def with_busy_last(
 
 @contextmanager
 def _held_interrupts(on_interrupt: Callable[[BaseException], None]) -> Iterator[None]:
-    """Raises at the end what the handler of SIGINT raises; ``on_interrupt`` gets it at once, and must take no lock. Python runs
-    the handler in the main thread between any two instructions: an exception there could leave a lock taken, or end the
-    wait for the threads."""
+    """Raises at the end what the handler of SIGINT raises; ``on_interrupt`` gets it at once, and must take no lock.
+    Python runs the handler in the main thread between any two instructions: an exception there could leave a lock
+    taken, or end the wait for the threads."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
