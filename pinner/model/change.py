@@ -91,6 +91,8 @@ class ThreadMask:
 
 @dataclass(frozen=True, slots=True)
 class PartPin:
+    """The pin of one part of a guest: a vCPU, an iothread, or the emulator threads."""
+
     kind: TargetKind
     """emulator, vcpu or iothread."""
     part: int | None
@@ -128,6 +130,8 @@ def masks_of(threads: Iterable[ThreadMask]) -> dict[ThreadKey, CpuSet]:
 
 @dataclass(frozen=True, slots=True)
 class AffinityChange:
+    """The CPUs of a target's threads before and after."""
+
     target: Target
     before: tuple[ThreadMask, ...]
     """Each thread's mask before."""

@@ -64,6 +64,8 @@ class GuestHint:
 
 @dataclass(frozen=True, slots=True)
 class GuestEventOutcome:
+    """What pinner does about a guest's event."""
+
     host: str
     guest: str
     """The guest's UUID."""

@@ -8,6 +8,8 @@ State = Literal["ready", "not_ready"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
+    """Whether one part of pinner works."""
+
     name: str
     """The part: agent, libvirt, events, journal, database, controller, threads, queue."""
     ok: bool
@@ -24,6 +26,8 @@ class AgentHealth:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
+    """Whether pinner can do its work now."""
+
     status: State
     """ready: every check is good."""
     checks: tuple[Check, ...]

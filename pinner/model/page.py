@@ -23,8 +23,10 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
+    """One page of a list."""
+
     items: tuple[T, ...]
-    """In order."""
+    """The items of the page, in the order of the list."""
     next: str
     """Marker of the next page; empty on the last one."""
 

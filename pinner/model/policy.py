@@ -54,6 +54,8 @@ class Setback:
 
 @dataclass(frozen=True, slots=True)
 class ShownPolicy(Policy):
+    """A policy, and why it enforces no longer."""
+
     setback: Setback | None = None
     """Why the policy enforces no longer; null: pinner has not changed the mode. It is no part of the revision."""
 
@@ -141,9 +143,11 @@ unknown    the same threads have other masks, for no known cause"""
 
 @dataclass(frozen=True, slots=True)
 class Drift:
+    """A target that is not as the placement recorded it, with the cause."""
+
     target: Target
     expected: CpuSet
-    """Recorded CPUs."""
+    """The CPUs that the placement recorded."""
     actual: tuple[ThreadMask, ...]
     """Threads that may run elsewhere, with their masks; none for a target with a state."""
     cause: Cause

@@ -69,6 +69,8 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioOutcome:
+    """What a plan does for a host, or why there is none."""
+
     strategy: str
     guests: int
     """Number of guests that the plan places."""
@@ -86,6 +88,8 @@ class ScenarioOutcome:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
+    """The plans for a host as it is, and after the changes of a scenario."""
+
     host: str
     taken_at: datetime
     before: ScenarioOutcome
@@ -123,6 +127,8 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
+    """Why a plan gives a guest its CPUs, and what other places cost."""
+
     guest: Target
     cpus: CpuSet
     """Its vCPUs' CPUs; empty where the plan gives it none."""

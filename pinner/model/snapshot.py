@@ -33,6 +33,8 @@ class OvsMasks:
 
 @dataclass(frozen=True, slots=True)
 class OvsDpdk:
+    """The CPUs that Open vSwitch with DPDK uses."""
+
     masks: OvsMasks = OvsMasks()
     """Those of its database."""
     polling: CpuSet = CpuSet()

@@ -94,8 +94,10 @@ GuestState = Literal["running", "blocked", "paused", "shutdown", "crashed", "sus
 
 @dataclass(frozen=True, slots=True)
 class Vcpu:
+    """A vCPU of a guest, with its thread and its pin."""
+
     id: int
-    """libvirt's number."""
+    """The number of the vCPU, as libvirt counts."""
     thread: Thread | None
     """QEMU's thread that runs it; null while unplugged."""
     pin: CpuSet
@@ -107,7 +109,7 @@ class IoThread:
     """One of QEMU's iothreads."""
 
     id: int
-    """libvirt's id."""
+    """The number of the iothread, as libvirt counts."""
     thread: Thread | None
     """Its thread; null if QEMU has none."""
     pin: CpuSet
@@ -220,7 +222,7 @@ class Guest:
     vcpus: tuple[Vcpu, ...]
     emulator: Emulator
     iothreads: tuple[IoThread, ...]
-    """QEMU's iothreads."""
+    """The threads of QEMU that do block I/O."""
     vhost_threads: tuple[Thread, ...]
     """Kernel threads outside its QEMU process (vhost-PID before Linux 6.4, kvm-pit/PID)."""
     memory_kib: int

@@ -19,6 +19,8 @@ guests; housekeeping: all others."""
 
 @dataclass(frozen=True, slots=True)
 class RoleCpus:
+    """The CPUs of one role."""
+
     role: CpuRole
     """What the CPUs are for."""
     cpus: CpuSet
@@ -64,6 +66,8 @@ class DeviceInterrupts:
 
 @dataclass(frozen=True, slots=True)
 class HostInterrupts:
+    """The interrupts of a host by device, beside the CPUs of each role."""
+
     host: str
     devices: tuple[DeviceInterrupts, ...]
     """Devices with interrupts, by node and address."""
@@ -82,6 +86,8 @@ def is_passed_through(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeviceIrq:
+    """An interrupt of a device, and the CPUs that serve it."""
+
     number: int
     """The kernel reuses it."""
     name: str
@@ -140,6 +146,8 @@ class Balancer:
 
 @dataclass(frozen=True, slots=True)
 class DeviceIrqs:
+    """The interrupts of the host's devices, and the services that move them."""
+
     irqs: tuple[DeviceIrq, ...] = ()
     """The interrupts by number."""
     balancers: tuple[Balancer, ...] = ()

@@ -115,6 +115,8 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class HugePages:
+    """The huge pages of one size on a NUMA node."""
+
     size_kib: int
     """KiB of a page."""
     total: int
@@ -159,6 +161,8 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
+    """The host's kernel, as plans and checks need it."""
+
     release: str
     """Its release, as uname(2) reports it."""
     command_line: str

@@ -65,6 +65,8 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Waited:
+    """How long the guest's threads of one role waited for a CPU."""
+
     role: TargetKind
     """vcpu, emulator, iothread or vhost."""
     ms: float
@@ -73,6 +75,8 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
+    """The threads that ran while a guest's threads waited for a CPU."""
+
     guest: str
     """The guest's name."""
     seconds: float

@@ -24,6 +24,8 @@ Needs = Literal["nothing", "reboot", "guest restart", "guest owner"]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
+    """The thing that a finding is about."""
+
     kind: SubjectKind
     """The kind of thing."""
     name: str
@@ -35,6 +37,8 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
+    """A fact that shows a finding."""
+
     name: str
     value: int | float | str
     """A number, or a text such as a CPU list or a setting's value."""
@@ -48,6 +52,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
+    """What ends the fault, and where it belongs."""
+
     line: str
     """The exact command for root, line of a file, or element of a domain's XML."""
     where: str
@@ -109,6 +115,8 @@ class CheckFinding:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
+    """What the checks found on a host."""
+
     host: str
     taken_at: datetime
     sample_seconds: float

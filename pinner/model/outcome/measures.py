@@ -26,6 +26,8 @@ HOST = "host"
 
 @dataclass(frozen=True, slots=True)
 class Series:
+    """A measure that has a history."""
+
     name: str
     """Its name, such as ``delay_vcpu``."""
     unit: str
@@ -139,6 +141,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
+    """The histories of a host's measures and of its guests' measures."""
+
     host: str
     step: int
     guest_series: tuple[Series, ...]

@@ -57,6 +57,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class MeasureOutcome:
+    """A measure with the current and the planned placement, and what the difference means."""
+
     measure: Measure
     current: float
     """Mean of the windows with the current placement."""
@@ -76,6 +78,8 @@ class MeasureOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """What a probe shows."""
+
     judgement: Judgement
     """worse if one measure is worse; else better if one is better; no matter if no measure matters."""
     measures: tuple[MeasureOutcome, ...]

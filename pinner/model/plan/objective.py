@@ -51,6 +51,8 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Term:
+    """A part of the objective: the value now and the planned one; 0 is best."""
+
     name: str
     tier: int
     """Its tier, from 1, which counts only between plans that are equal in all tiers above it."""
@@ -71,6 +73,8 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
+    """The terms by which plans are compared."""
+
     terms: tuple[Term, ...] = ()
     """Its terms, in the order of their tiers."""
 

@@ -15,6 +15,8 @@ from pinner.model.plan.request import Request
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
+    """The CPUs that a plan gives to a target, whether they change or not."""
+
     target: Target
     cpus: CpuSet
     """Where its threads may run."""
@@ -100,13 +102,15 @@ class GuestMemory:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
+    """The snapshot that a plan was made from."""
+
     snapshot: str
-    """Its content hash."""
+    """The hash of the snapshot's content."""
     taken_at: datetime
     fingerprint: str
-    """Its Topology.fingerprint."""
+    """The fingerprint of the host's topology."""
     boot: str = ""
-    """Its Snapshot.boot."""
+    """The boot of the host, as in its snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
+    """A plan in a list, without its changes."""
+
     id: str
     host: str
     strategy: str

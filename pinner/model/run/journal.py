@@ -253,6 +253,8 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
+    """How far a run is."""
+
     run: Run
     done: int
     """Changes that have ended."""

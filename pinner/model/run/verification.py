@@ -35,6 +35,8 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrailFinding:
+    """A place where the audit trails are wrong or contradict each other."""
+
     kind: FindingKind
     trail: Literal["centre", "agent"]
     """The wrong or incomplete trail."""
@@ -45,11 +47,13 @@ class TrailFinding:
     run: str
     """The record's; may be empty."""
     message: str
-    """One sentence."""
+    """What is wrong, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentTrail:
+    """The result of reading one agent's audit trail."""
+
     host: str
     records: int
     """Number of records that are correct."""
@@ -62,6 +66,8 @@ VerificationResult = Literal["intact", "broken", "incomplete"]
 
 @dataclass(frozen=True, slots=True)
 class Verification:
+    """The result of checking all audit trails."""
+
     result: VerificationResult
     """intact; broken: something is wrong; incomplete: an agent did not answer."""
     ok: bool

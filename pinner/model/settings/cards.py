@@ -17,6 +17,8 @@ NO_ROOM = ("rx_missed_errors", "rx_fifo_errors", "rx_over_errors")
 
 @dataclass(frozen=True, slots=True)
 class RxRing:
+    """The receive ring of an interface."""
+
     interface: str
     index: int
     size: int
@@ -72,6 +74,8 @@ GATHERING_US = 50
 
 @dataclass(frozen=True, slots=True)
 class RxCoalescing:
+    """How long an interface gathers packets before it interrupts a CPU."""
+
     interface: str
     index: int
     usecs: int
@@ -108,10 +112,12 @@ class RefusedSetting:
 
 @dataclass(frozen=True, slots=True)
 class RpsQueue:
+    """A receive queue of an interface, and the CPUs for its packets (RPS)."""
+
     interface: str
     index: int
     queue: int
-    """Its number."""
+    """The number of the queue."""
     cpus: CpuSet
     """CPUs of rps_cpus; empty: RPS is off."""
 
@@ -126,12 +132,14 @@ class RpsQueue:
 
 @dataclass(frozen=True, slots=True)
 class GuestQueue:
+    """A receive queue of an interface in a guest, and the CPUs for its packets."""
+
     interface: str
     """Its name in the guest."""
     index: int
     """ifindex in the guest."""
     queue: int
-    """Its number."""
+    """The number of the queue."""
     vcpus: CpuSet
     """vCPUs of rps_cpus, by the numbers of the guest's kernel; empty: RPS is off."""
 

@@ -95,6 +95,7 @@ def test_requests_refuse_unknown_fields():
 def test_everything_is_described():
     spec = document()
     for name, schema in spec["components"]["schemas"].items():
+        assert schema.get("description"), name
         for field, field_schema in schema.get("properties", {}).items():
             assert "description" in field_schema or field_schema.keys() == {"$ref"}, (name, field)
     for path, method, operation in operations(spec):
