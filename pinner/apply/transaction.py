@@ -10,9 +10,10 @@ from pinner.apply.notes import Notes, reported, require_read, summary, unansweri
 from pinner.apply.ports import Host, Journal, Progress
 from pinner.apply.side_by_side import side_by_side, with_busy_last
 from pinner.apply.steps import Step
+from pinner.apply.steps.metadata import is_saved
 from pinner.apply.undo.undoing import undoable
 from pinner.model.change import Group, MetadataChange, Target, are_independent, group_of, without_room
-from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
+from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError, StoreUnavailable
 from pinner.model.kinds import ALONE, DEFINED, SETTINGS
 from pinner.model.run.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
 
@@ -142,9 +143,14 @@ class Transaction:
                 self._begun.add(group_of(target))
             step.make()
         except Gone as error:
-            if (step.touched or self._resumed) and self._run.persist and target.kind in DEFINED:
-                self._ended.add(target)
-            if (step.touched or self._resumed) and target.kind == "process":
+            half_made = step.touched or self._resumed
+            if half_made and target.kind in DEFINED:
+                if is_saved(target.owner, self._host):
+                    # Its image may have some of the changes, and no rollback undoes what is gone.
+                    raise ApplyFailed(str(target), "the guest was saved meanwhile") from error
+                if self._run.persist:
+                    self._ended.add(target)
+            if half_made and target.kind == "process":
                 # Its children may have inherited the mask, and no rollback undoes a change that is gone.
                 return self._note(step.entry, *self._undo(step.entry))
             return self._note(step.entry, "gone", str(error))

@@ -91,13 +91,17 @@ class MetadataStep:
         _write(change.target, wanted, host, persist=self._persist)
 
 
-def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) -> tuple[EntryState, str]:
-    """``rewrite`` writes the names in any case: a dead process's call may still be running."""
+def undo(
+    change: MetadataChange, host: Host, *, persist: bool, rewrite: bool, defined: bool = False
+) -> tuple[EntryState, str]:
+    """``rewrite`` writes the names in any case: a dead process's call may still be running. ``defined``: a running
+    guest was started from its definition, or from an image that was saved before."""
     try:
         now = host.guests.named_pins(change.target.owner)
+        prior = () if now.live is None else _prior_names(change, host, defined=defined)
         wanted = replace(
             now,
-            live=None if now.live is None else restored(now.live, _prior_names(change, host), change.pins),
+            live=None if now.live is None else restored(now.live, prior, change.pins),
             definition=None if now.definition is None else restored(now.definition, change.definition, change.pins),
         )
         if not persist:
@@ -114,21 +118,18 @@ def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) ->
     return "undone", ""
 
 
-def _prior_names(change: MetadataChange, host: Host) -> tuple[PartPin, ...]:
+def _prior_names(change: MetadataChange, host: Host, *, defined: bool) -> tuple[PartPin, ...]:
     """The live names from before the change. A part of a guest that was restarted since has pin and name of the
-    definition."""
+    definition; from an image, a part that the killed run had named and not pinned has the earlier ones."""
     if change.live == change.definition:
         return change.live
     pins = host.guests.pins(change.target.owner)
-    prior = {pin.key: pin for pin in change.live}
-    started = {pin.key: pin for pin in change.definition if pin in pins and prior.get(pin.key) not in pins}
-    return tuple((prior | started).values())
+    known = change.definition if defined else overlaid(change.live, (pin for pin in change.definition if pin in pins))
+    return overlaid(known, (pin for pin in change.live if pin in pins))
 
 
 def undo_earlier_boot(change: MetadataChange, host: Host, *, persist: bool) -> tuple[EntryState, str]:
-    """A saved image has the names of the boot in which it was saved."""
-    started = persist and not is_saved(change.target.owner, host)
-    state, why = undo(as_started(change) if started else change, host, persist=persist, rewrite=False)
+    state, why = undo(change, host, persist=persist, rewrite=False, defined=persist)
     return (state, EARLIER_BOOT if state == "gone" and not persist else why)
 
 
@@ -159,9 +160,12 @@ def is_named(change: AffinityChange, host: Host) -> bool:
 def is_saved(guest: str, host: Host) -> bool:
     """Whether the guest (by UUID) has a saved image whose metadata names pins, which the undo of the metadata
     restores."""
-    with suppress(PinnerError):
+    try:
         return bool(host.guests.named_pins(guest).saved)
-    return False
+    except Gone:
+        return False
+    except PinnerError:
+        return True  # not known: the undo of the metadata says so
 
 
 def joined(first: MetadataChange, later: MetadataChange, *, persist: bool, persisted: bool) -> MetadataChange:

@@ -5,10 +5,12 @@ from support.fakes.in_memory_host import InMemoryHost, daemon, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
-from pinner.apply.steps.metadata import keeps_pins
+from pinner.apply.recover import recover
+from pinner.apply.steps.metadata import keeps_pins, with_metadata
 from pinner.apply.undo.kept_runs import can_be_undone
-from pinner.model.change import PartPin
+from pinner.model.change import PartPin, overlaid
 from pinner.model.errors import ApplyFailed, Busy
+from pinner.model.run.journal import Entry
 
 pytestmark = pytest.mark.fault(76)
 
@@ -34,6 +36,19 @@ def apply(host, journal, name="run-1", **run):
     values = {"boot": "boot-1"} | run
     plan = host.plan(*changes)
     return executor.apply(plan, make_run(name, **values), host, journal, lambda: NOON, lambda *_: None)
+
+
+def leave(host, journal, name, *changes, persist=False):
+    """A run whose process was killed when the metadata named its pins."""
+    run = make_run(name, boot="boot-1", persist=persist)
+    changes = tuple(with_metadata(changes, host))
+    definition = "<cputune/>" if persist else ""
+    journal.begin(run)
+    journal.intend(*(Entry(name, n, each, "intent", NOON, definition=definition) for n, each in enumerate(changes, 1)))
+    journal.leave(run)
+    host.names[GUEST] = overlaid(host.names.get(GUEST, ()), changes[0].pins)
+    if persist:
+        host.defined_names[GUEST] = changes[0].pins
 
 
 def roll_back(host, journal, undoes="run-1", name="back", boot="boot-1"):
@@ -118,6 +133,44 @@ def test_a_rollback_of_all_runs_takes_the_pins_of_all(host, journal):
     save_after_two_runs(host, journal)
     assert roll_back(host, journal, "").state == "rolled_back"
     assert image(host) == ((BEFORE,), ())
+
+
+@pytest.mark.parametrize("pins", [(BEFORE,), (EMULATOR, BEFORE), (EMULATOR, VCPU)], ids=["none", "one", "all"])
+def test_a_recovery_forward_leaves_no_pin_of_an_interrupted_run_in_the_image(host, journal, pins):
+    """``pins``: those that the run had made are among them."""
+    leave(host, journal, "run-1", host.change(emulator(), "0"), host.change(vcpu(0), "4-7"))
+    host.save(GUEST, *pins)
+    run = recover(host, journal, "forward", lambda: NOON, "boot-1")
+    assert (run.state, run.error) == ("undone", "guest g1 metadata: the guest was saved meanwhile")
+    assert image(host) == ((BEFORE,), ())
+
+
+def test_a_guest_that_is_saved_while_it_is_pinned_has_its_earlier_pins_in_the_image(host, journal):
+    def save(write):
+        if write[0] == str(vcpu(0)):
+            host.before_write = lambda _: None
+            host.save(GUEST, EMULATOR, VCPU)
+
+    host.before_write = save
+    run = apply(host, journal)
+    assert (run.state, run.error) == ("undone", "guest g1 vcpu 0: the guest was saved meanwhile")
+    assert image(host) == ((BEFORE,), ())
+
+
+def test_a_run_that_was_killed_before_its_pin_leaves_the_name_of_the_pin_in_the_image(host, journal):
+    """The host restarts before the recovery, and the guest starts from its image, with the pins of the first run."""
+    apply(host, journal)
+    host.live_pins[GUEST] = (EMULATOR, VCPU)
+    leave(host, journal, "run-2", host.change(vcpu(0), "5"), persist=True)
+    host.save(GUEST, EMULATOR, VCPU)
+    restart_host(host, journal)
+    start(host)
+    assert recover(host, journal, "back", lambda: NOON, "boot-2").state == "undone"
+    assert (host.names[GUEST], host.defined_names) == ((EMULATOR, VCPU), {})
+    assert roll_back(host, journal, boot="boot-2").state == "rolled_back"
+    assert {str(each.cpus) for each in host.threads[emulator()]} == {"0-7"}
+    assert [str(each.cpus) for each in host.threads[vcpu(0)]] == ["0-3"]
+    assert host.names == {}
 
 
 def test_an_image_that_libvirt_does_not_change_is_stuck_and_the_rollback_can_be_repeated(host, journal):
