@@ -180,9 +180,11 @@ def _threads(root: Path) -> Iterator[Path]:
 
 
 def _of_guests(root: Path, guests: Sequence[DomainDescription], *, units: bool) -> Iterator[Path]:
+    mount = kernel.cpuset_mount(root)
+    names = (cgroups.CPUS, cgroups.PARTITION, *cgroups.EFFECTIVE.values())
     for pid in qemu.find(root, {guest.uuid for guest in guests}).qemus.values() if guests else ():
         yield root / f"proc/{pid}/numa_maps"
-        for unit in cgroups.unit_folders(root, pid) if units else ():
-            yield from (unit / name for name in (cgroups.CPUS, cgroups.PARTITION))
+        for folder in (mount.folder, *cgroups.folders_of(root, mount, pid)) if units else ():
+            yield from (folder / name for name in names)
     for name, _ in chain.from_iterable(domain_xml.parse(guest.xml).taps for guest in guests):
         yield from (root / "sys/class/net" / Path(name).name / "statistics" / counter for counter in TAP_COUNTERS)

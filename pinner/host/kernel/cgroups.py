@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinner.host.kernel import files
-from pinner.host.kernel.kernel import Mount, cpuset_mount
+from pinner.host.kernel.kernel import Mount
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import TargetKind
+from pinner.model.machine.process import ROOT, CpuLimit
 
 _SYSTEMD_SECONDS = 30
 
 CPUS = "cpuset.cpus"
+EFFECTIVE = {"v1": "cpuset.effective_cpus", "v2": "cpuset.cpus.effective"}
 PARTITION = "cpuset.cpus.partition"
 UNITS = (".service", ".scope", ".slice")
 _DEFAULT_WEIGHT, _DEFAULT_SHARES = 100, 1024
@@ -66,6 +69,29 @@ def folders_of(root: Path, mount: Mount, tid: int) -> tuple[Path, ...]:
         return ()
 
 
+def without_part(path: str) -> str:
+    """Without libvirt's cgroup of a part of a guest, whose CPUs a pin writes."""
+    names = path.split("/")
+    return "/".join(names[: next((number for number, name in enumerate(names) if part_of(name)), None)])
+
+
+def limits(mount: Mount, path: str, online: CpuSet) -> tuple[CpuLimit, ...]:
+    """This cgroup and those above it that leave out CPUs which the ones above have, outermost first. ``path`` is below
+    the mount. A v2 partition ends what those above it leave out: it has CPUs that they lack."""
+    found: list[CpuLimit] = []
+    allowed = online
+    for folder in (mount.folder, *reversed(tuple(with_parents(mount, path)))) if mount.version != "none" else ():
+        if not (cpus := files.cpu_list(folder / EFFECTIVE[mount.version])):
+            continue  # a cgroup without the controller
+        if files.text(folder / PARTITION) in ("root", "isolated"):
+            found, allowed = [], cpus
+        elif allowed - cpus:
+            name = ROOT if folder == mount.folder else str(folder.relative_to(mount.folder))
+            found.append(CpuLimit(name, cpus))
+            allowed &= cpus
+    return tuple(found)
+
+
 def of_guest(folder: Path) -> Path:
     """The guest's folder; ``folder`` is that of QEMU's main thread."""
     while folder.name in _WITHIN_GUEST:
@@ -84,17 +110,6 @@ def part_of(name: str) -> Part | None:
     if match is None:
         return None
     return Part(_PART_KINDS[match[1]], int(match[2])) if match[1] else Part("emulator", None)
-
-
-def unit_folders(root: Path, pid: int) -> tuple[Path, ...]:
-    """The folders of the units that a process is in, outermost first; none without the cpuset controller of v2."""
-    mount = cpuset_mount(root)
-    if mount.version != "v2":
-        return ()
-    try:
-        return tuple(mount.folder / unit for unit in unit_paths(path_of(root, pid).lstrip("/")))
-    except OSError:
-        return ()
 
 
 def cpu_weight(mount: Mount, path: str) -> int | None:

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import get_args
 
 from pinner.host.kernel import beneath, files
-from pinner.host.kernel.cgroups import CPUS, PARTITION, path_of, set_property, unit_paths
+from pinner.host.kernel.cgroups import CPUS, PARTITION, limits, path_of, set_property, unit_paths, without_part
 from pinner.host.kernel.kernel import Mount, cpuset_mount
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
 from pinner.model.guest.guest import Cgroup
 from pinner.model.kinds import PartitionKind, PartitionState
+from pinner.model.machine.process import CpuLimit
 
+ONLINE = "sys/devices/system/cpu/online"
 POSSIBLE = "sys/devices/system/cpu/possible"
 
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]{1,248}\.(?:service|scope|slice)", re.ASCII)
@@ -55,6 +57,14 @@ class UnitReader:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._mount, self._possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
+        self._online = files.cpu_list(root / ONLINE) or CpuSet()
+
+    def limits_of(self, pid: int) -> tuple[CpuLimit, ...]:
+        """Of the guest whose QEMU this is; none where it has ended."""
+        try:
+            return limits(self._mount, without_part(path_of(self._root, pid)), self._online)
+        except OSError:
+            return ()
 
     def units_of(self, pid: int) -> tuple[Cgroup, ...]:
         """The units that a process is in, outermost first; none without the cpuset controller of cgroup v2."""

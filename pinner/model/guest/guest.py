@@ -12,7 +12,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
 from pinner.model.guest.nova import cpus
 from pinner.model.kinds import PartitionState, TargetKind
-from pinner.model.machine.process import Thread
+from pinner.model.machine.process import CpuLimit, Thread
 
 # The NUMA nodes to which a definition binds the guest's memory, and so its vCPUs
 # (https://libvirt.org/formatdomain.html: numatune, cpu/numa, memoryBacking). Nova writes these for hw:numa_nodes and
@@ -256,6 +256,9 @@ class Guest:
     """What binds its memory and vCPUs to the host's NUMA nodes."""
     shared_vcpus: CpuSet = CpuSet()
     """vCPUs without a CPU of their own, by Nova's mixed policy, where the metadata names them."""
+    cpu_limits: tuple[CpuLimit, ...] = field(default=(), metadata={"exclude_if": lambda limits: not limits})
+    """Cgroups above it that leave out CPUs, outermost first: none of its threads can leave what the last one allows.
+    Partitions are in ``cgroups``."""
 
     @property
     def is_migrating(self) -> bool:

@@ -38,6 +38,22 @@ worked      a restricted thread used more than RESERVING_LOAD since it started, 
 """
 
 
+ROOT = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLimit:
+    """A cgroup that leaves out CPUs, for all processes in it and below (cpuset; systemd's AllowedCPUs=)."""
+
+    path: str
+    """Its path below the controller's mount; / is the mount itself."""
+    cpus: CpuSet
+    """The CPUs that it allows (cpuset.cpus.effective, in cgroup v1 cpuset.effective_cpus)."""
+
+    def __str__(self) -> str:
+        return f"cgroup {self.path}"
+
+
 @dataclass(frozen=True, slots=True)
 class Thread:
     """A thread. The kernel reuses ids, so the start time (field 22 of /proc/TID/stat) identifies it, too."""

@@ -146,6 +146,7 @@ def _note(guest: "Guest") -> str:
     notes = ["dedicated by Nova"] if guest.dedicated else []
     if nodes := CpuSet.of(node for binding in guest.numa.bindings() for node in binding.nodes):
         notes.append(f"strict memory on node{'s' * (len(nodes) > 1)} {nodes}")
+    notes += [f"{limit} allows CPUs {limit.cpus}" for limit in guest.cpu_limits[-1:]]
     if guest.excluded:
         notes.append("excluded (pin-off)")
     if guest.nova and guest.nova.instance:

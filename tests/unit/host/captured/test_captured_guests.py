@@ -7,7 +7,9 @@ from pinner.host.captured.capture import capture
 from pinner.host.captured.captured_guests import captured_guests
 from pinner.host.kernel import partitions
 from pinner.host.virt.guests import DomainDescription
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
+from pinner.model.machine.process import CpuLimit
 
 UUID = "6a5b7a0e-0000-4000-8000-00000000acce"
 UNIT = "machine.slice/machine-qemu\\x2d1\\x2dacme.scope"
@@ -29,6 +31,7 @@ def root(tmp_path):
     process(machine, 20, name=b"qemu-system-x86", command=command, cgroup=f"0::/{UNIT}/libvirt/emulator\n")
     write(machine, {f"sys/fs/cgroup/{name}/cpuset.cpus": "0-3\n" for name in ("machine.slice", UNIT)})
     write(machine, {f"sys/fs/cgroup/{name}/cpuset.cpus.partition": "member\n" for name in ("machine.slice", UNIT)})
+    write(machine, {"sys/fs/cgroup/machine.slice/cpuset.cpus.effective": "0-3\n"})
     write(machine, {"proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", f"{CPU}/possible": "0-7\n"})
     write(machine, {"sys/fs/cgroup/cgroup.controllers": "cpuset cpu\n"})
     counters = {"rx_packets": "7\n", "tx_packets": "8\n", "rx_dropped": "5\n", "tx_dropped": "6\n"}
@@ -40,7 +43,7 @@ def root(tmp_path):
     return machine
 
 
-def test_taps_memory_and_units_are_captured(root, tmp_path):
+def test_taps_memory_units_and_limits_are_captured(root, tmp_path):
     capture(root, tmp_path / "copy", [GUEST], CAPABILITIES, scrub=False)
     (guest,) = captured_guests(tmp_path / "copy").guests(tmp_path / "copy")
     assert (guest.uuid, guest.name, guest.state, guest.pid) == (UUID, "acme-db", "paused", 20)
@@ -52,6 +55,7 @@ def test_taps_memory_and_units_are_captured(root, tmp_path):
         (UNIT, "0-3"),
     ]
     assert guest.cgroups == partitions.UnitReader(root).units_of(20)
+    assert guest.cpu_limits == (CpuLimit("machine.slice", CpuSet.parse("0-3")),)
 
 
 def test_a_scrubbed_guest_has_no_name_and_no_tap(root, tmp_path):
