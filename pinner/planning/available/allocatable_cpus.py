@@ -7,7 +7,7 @@ from math import fsum
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.guest.nova import NovaOwns
-from pinner.model.machine.process import Thread
+from pinner.model.machine.process import CpuLimit, Thread
 from pinner.model.machine.topology import CoreShape
 from pinner.model.snapshot import Snapshot
 
@@ -86,6 +86,9 @@ class AllocatableCpus:
     demand: Demand = NO_DEMAND
     by_hand: CpuSet = CpuSet()
     """An administrator's housekeeping set; else empty."""
+    limits: tuple[CpuLimit, ...] = ()
+    """What cgroups allow the guests: each set once, with the cgroup that allows the fewest; all CPUs for a guest
+    without a limit. Empty: no guest has one."""
 
     @classmethod
     def of(
@@ -134,7 +137,15 @@ class AllocatableCpus:
 
     @property
     def exclusive(self) -> CpuSet:
-        return self.nova.for_vcpus(self.isolated - self.dedicated - self.restricted)
+        return self.for_vcpus(self.isolated - self.dedicated - self.restricted)
+
+    def for_guests(self, cpus: CpuSet) -> CpuSet:
+        """Of these, the CPUs that cgroups allow any guest."""
+        return cpus & union(limit.cpus for limit in self.limits) if self.limits else cpus
+
+    def for_vcpus(self, cpus: CpuSet) -> CpuSet:
+        """Of these, the CPUs that Nova and cgroups allow any guest's vCPUs."""
+        return self.for_guests(self.nova.for_vcpus(cpus))
 
     def cores_worth(self, cpus: CpuSet) -> float:
         return round(fsum(shape.worth(cpus) for shape in self.shapes), 6)

@@ -1,5 +1,5 @@
-"""A guest and the host's NUMA nodes: the CPUs to which its memory, and Nova's pins of its cells, bind its threads
-(docs/strategies.md), and the KiB that it can still get on each node. A node without CPUs binds no thread.
+"""A guest and the host's NUMA nodes: the CPUs to which its memory, Nova's pins of its cells, and cgroups bind its
+threads (docs/strategies.md), and the KiB that it can still get on each node. A node without CPUs binds no thread.
 
 Resident memory is where it is; the rest is booked on the node of the guest's vCPUs, because Linux allocates a page on
 the node of the CPU that touches it first (admin-guide/mm/numa_memory_policy.rst).
@@ -43,8 +43,7 @@ class NumaBound:
 
 def bound_of(guest: Guest, topology: Topology) -> NumaBound | None:
     """None where no vCPU has one."""
-    numa = guest.numa
-    if not (numa.bindings() or numa.huge_kib or numa.pins):
+    if not (is_bound_to_nodes(guest) or guest.cpu_limits):
         return None
     # A node that has lost its CPUs still binds.
     nodes = topology.cpus_by_node
@@ -56,10 +55,22 @@ def bound_of(guest: Guest, topology: Topology) -> NumaBound | None:
         why.setdefault(cpus, []).append(reason)
     if not any(cpus is not None for cpus in groups):
         return None
-    return NumaBound(
-        tuple(VcpuGroup(tuple(vcpus), cpus, _joined(why[cpus])) for cpus, vcpus in groups.items()),
-        None if None in groups else _whole_nodes(groups, nodes),
-    )
+    near = None if None in groups else _whole_nodes(groups, nodes)
+    if near is not None and guest.cpu_limits:
+        near = allowed(guest, near)
+    return NumaBound(tuple(VcpuGroup(tuple(vcpus), cpus, _joined(why[cpus])) for cpus, vcpus in groups.items()), near)
+
+
+def is_bound_to_nodes(guest: Guest) -> bool:
+    numa = guest.numa
+    return bool(numa.bindings() or numa.huge_kib or numa.pins)
+
+
+def allowed(guest: Guest, cpus: CpuSet) -> CpuSet:
+    """Of these, the CPUs that the cgroups above the guest allow."""
+    for limit in guest.cpu_limits:
+        cpus &= limit.cpus
+    return cpus
 
 
 def bounds_of(guests: Iterable[Guest], topology: Topology) -> dict[str, NumaBound]:
@@ -91,6 +102,8 @@ def _bounds(guest: Guest, vcpu: int, nodes: Mapping[int, CpuSet]) -> Iterator[tu
             yield cpus, f"{what} on node{'s' * (len(ids) > 1)} {CpuSet.of(ids)}"
     if pin := guest.numa.pins.get(vcpu):
         yield pin, f"CPUs {pin} from Nova"
+    for limit in guest.cpu_limits:
+        yield limit.cpus, f"CPUs {limit.cpus} from {limit}"
 
 
 def _whole_nodes(groups: Iterable[CpuSet | None], nodes: Mapping[int, CpuSet]) -> CpuSet:

@@ -8,7 +8,7 @@ from math import fsum
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.machine.process import RESERVING_LOAD, Immovable, Process, Thread
+from pinner.model.machine.process import RESERVING_LOAD, ROOT, CpuLimit, Immovable, Process, Thread
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import OVS, Snapshot
 from pinner.model.text import and_more, listed
@@ -21,6 +21,7 @@ from pinner.planning.available.exclusions import (
     operators_cpus,
     own_cpus,
 )
+from pinner.planning.available.numa import allowed
 from pinner.planning.available.slices import ROLES
 
 NAMED = 5
@@ -106,6 +107,17 @@ def of_ovs(snapshot: Snapshot) -> Iterator[RestrictedAffinity]:
         yield RestrictedAffinity(cpus, OVS, named=True)
 
 
+def limits(snapshot: Snapshot, request: Request) -> tuple[CpuLimit, ...]:
+    """See AllocatableCpus.limits. Only guests that a plan may place count."""
+    by_set: dict[CpuSet, CpuLimit] = {}
+    for guest in snapshot.guests:
+        if not is_excluded_guest(guest, request) and (not guest.dedicated or request.nova_emulators):
+            cpus = allowed(guest, snapshot.topology.online)
+            path = guest.cpu_limits[-1].path if guest.cpu_limits else ROOT
+            by_set.setdefault(cpus, CpuLimit(path, cpus))
+    return tuple(by_set.values()) if set(by_set) - {snapshot.topology.online} else ()
+
+
 def warnings(allocatable: AllocatableCpus) -> Iterator[str]:
     if idle := allocatable.idle:
         yield (
@@ -157,7 +169,7 @@ _Amounts = tuple[_Cores, _Cores, _Cores, _Cores]
 
 
 def _amounts(base: AllocatableCpus, free: CpuSet) -> _Amounts:
-    vcpus = base.nova.for_vcpus(free)
+    vcpus = base.for_vcpus(free)
     amounts = free - base.isolated, vcpus, free, vcpus & base.isolated
     balanced, every_vcpus, every, isolated = (_Cores.of(base, cpus) for cpus in amounts)
     return balanced, every_vcpus, every, isolated
@@ -215,6 +227,7 @@ def _blocked(allocatable: AllocatableCpus) -> str:
     least = allocatable.minimum_cores
     return (
         f"restricted affinities leave a role fewer than {least} {'core' if least == 1 else 'cores'} of a node: "
-        f"{names(sorted(firm, key=lambda each: each not in allocatable.set_aside))}; free CPUs of these processes, or "
-        "name processes in processes (--process) to move them"
+        f"{names(sorted(firm, key=lambda each: each not in allocatable.set_aside))}; "
+        f"{''.join(f'{limit} allows guests CPUs {limit.cpus}; ' for limit in allocatable.limits[:NAMED])}"
+        "free CPUs of these processes, or name processes in processes (--process) to move them"
     )

@@ -52,7 +52,7 @@ def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> 
     _require_room(allocatable, request, free)
     by_node = sized(allocatable, request, free, isolating=isolating)
     auto = slices.union_of(by_node)
-    vcpu = allocatable.nova.for_vcpus(auto.vcpu)
+    vcpu = allocatable.for_vcpus(auto.vcpu)
     roles = Roles(
         housekeeping=literal["housekeeping"] or auto.housekeeping,
         emulator=literal["emulator"] or auto.emulator,
@@ -69,7 +69,7 @@ def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> 
 
 
 def _recorded(allocatable: AllocatableCpus, request: Request, recorded: Roles, *, isolating: bool) -> Resolved | None:
-    allowed, for_vcpus = allocatable.shared, allocatable.nova.for_vcpus(allocatable.shared)
+    allowed, for_vcpus = allocatable.shared, allocatable.for_vcpus(allocatable.shared)
     now = Roles(
         housekeeping=recorded.housekeeping & allowed,
         emulator=recorded.emulator & allowed,
@@ -78,13 +78,16 @@ def _recorded(allocatable: AllocatableCpus, request: Request, recorded: Roles, *
     )
     if not (now.housekeeping and now.emulator and now.vcpu):
         return None
+    possible = [limit.cpus for limit in allocatable.limits if limit.cpus & for_vcpus]
+    if not all(now.emulator & cpus and now.vcpu & cpus for cpus in possible):
+        return None
     lacking = recorded.cpus - now.cpus - allocatable.exclusive
     warnings = (f"CPUs {lacking} of the recorded placement are not allocatable now",) if lacking else ()
     return Resolved(now, _by_node(allocatable, request, now.emulator), warnings)
 
 
 def _joined(allocatable: AllocatableCpus, request: Request, joined: Roles, *, isolating: bool) -> Resolved:
-    floating = allocatable.nova.for_vcpus(allocatable.shared) - joined.housekeeping - joined.emulator
+    floating = allocatable.for_vcpus(allocatable.shared) - joined.housekeeping - joined.emulator
     vcpu = allocatable.exclusive if isolating else floating
     if not vcpu:
         why = "no isolated CPU is free" if isolating else "the host's strategy leaves no CPU for vCPUs that float"
@@ -162,6 +165,7 @@ def _shortage(allocatable: AllocatableCpus, roles: Roles, missing: list[str]) ->
         ("isolated", allocatable.isolated),
         ("dedicated by Nova", allocatable.dedicated),
         ("outside Nova's cpu_shared_set", allocatable.online - allocatable.nova.for_vcpus(allocatable.online)),
+        *((f"outside {limit}", allocatable.online - limit.cpus) for limit in allocatable.limits),
         *((f"restricted affinity of {each.owner}", each.cpus) for each in allocatable.restrictions),
     )
     used = ", ".join(f"{use} {cpus}" for use, cpus in parts if cpus)

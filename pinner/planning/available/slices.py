@@ -8,6 +8,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.machine.process import CpuLimit
 from pinner.model.machine.topology import NodeId
 from pinner.model.plan.request import AUTO, Request
 from pinner.planning.available.allocatable_cpus import AllocatableCpus
@@ -37,10 +38,30 @@ class Slices:
 def of_nodes(
     allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, isolating: bool = False
 ) -> dict[NodeId, Slices]:
-    return {
+    by_node = {
         node: _of_node(allocatable, request, node, free & cpus, steps, isolating=isolating)
         for node, cpus in allocatable.nodes.items()
     }
+    for limit in allocatable.limits if request.emulator == AUTO else ():
+        by_node |= _with_emulators_within(allocatable, limit, by_node)
+    return by_node
+
+
+def _with_emulators_within(
+    allocatable: AllocatableCpus, limit: CpuLimit, by_node: dict[NodeId, Slices]
+) -> dict[NodeId, Slices]:
+    """The node whose emulator set gets a core of those that a cgroup allows; none where the set has one already."""
+    if any(part.emulator & limit.cpus for part in by_node.values()):
+        return {}
+    cores = {node: allocatable.cores_within(part.vcpu & limit.cpus) for node, part in by_node.items()}
+    node = max(cores, key=lambda node: len(cores[node]))
+    if not cores[node]:
+        return {}
+    part, core = by_node[node], cores[node][0]
+    if len(cores[node]) > 1:
+        return {node: replace(part, emulator=part.emulator | core, vcpu=part.vcpu - core)}
+    note = f"{limit} is small: emulator threads share CPUs {core} with vCPUs"
+    return {node: replace(part, emulator=part.emulator | core, note="; ".join(filter(None, (part.note, note))))}
 
 
 def union_of(by_node: Mapping[NodeId, Slices]) -> Slices:
@@ -56,20 +77,20 @@ def _of_node(
     allocatable: AllocatableCpus, request: Request, node: int | None, free: CpuSet, steps: Steps, *, isolating: bool
 ) -> Slices:
     """Roles share CPUs where no CPU would be left for vCPUs."""
-    for_vcpus = allocatable.nova.for_vcpus(free)
-    cores = _FreeCores(allocatable, (free - for_vcpus, for_vcpus))
+    for_vcpus, for_guests = allocatable.for_vcpus(free), allocatable.for_guests(free)
+    cores = _FreeCores(allocatable, (free - for_guests, for_guests - for_vcpus, for_vcpus))
     autos = (request.housekeeping == AUTO, request.emulator == AUTO)
     if not free or not any(autos):
         return Slices(vcpu=free)
     if len(cores) == 1:
-        return _one_core(free, for_vcpus, node, autos, isolating=isolating)
+        return _one_core((free, for_guests, for_vcpus), node, autos, isolating=isolating)
     has_isolated = isolating and bool(allocatable.exclusive & allocatable.nodes[node])
     take = _Take(allocatable, len(allocatable.nodes[node]) // _PART, len(free) // (1 if has_isolated else MOST))
     others = 1 if has_isolated or not autos[1] else len(ROLES) - 1
     housekeeping = take.first(cores, steps.housekeeping, others) if autos[0] else CpuSet()
     take = take.beside(housekeeping)
-    rest = cores.without(housekeeping)
-    if not autos[1]:
+    rest = cores.without(housekeeping | (free - for_guests))
+    if not autos[1] or not rest.cpus:
         return Slices(housekeeping=housekeeping, vcpu=rest.cpus)
     if isolating:
         return _beside_isolated(housekeeping, rest, node, take, steps, has_isolated=has_isolated)
@@ -100,9 +121,11 @@ def _beside_isolated(
 
 
 def _one_core(
-    free: CpuSet, for_vcpus: CpuSet, node: int | None, autos: tuple[bool, bool], *, isolating: bool
+    sets: tuple[CpuSet, CpuSet, CpuSet], node: int | None, autos: tuple[bool, bool], *, isolating: bool
 ) -> Slices:
-    housekeeping, emulator = (free if auto else CpuSet() for auto in autos)
+    """``sets``: free, of these for guests, of these for vCPUs."""
+    free, for_guests, for_vcpus = sets
+    housekeeping, emulator = free if autos[0] else CpuSet(), for_guests if autos[1] else CpuSet()
     vcpu = CpuSet() if isolating else for_vcpus
     sharing = [name for name, cpus in zip(ROLES, (housekeeping, emulator, vcpu), strict=True) if cpus]
     note = f"{_begin(node)}has one free core: {', '.join(sharing)} share CPUs {free}" if len(sharing) > 1 else ""
@@ -112,11 +135,11 @@ def _one_core(
 @dataclass(frozen=True, slots=True)
 class _FreeCores:
     allocatable: AllocatableCpus
-    parts: tuple[CpuSet, CpuSet]
+    parts: tuple[CpuSet, ...]
 
     @property
     def cpus(self) -> CpuSet:
-        return self.parts[0] | self.parts[1]
+        return union(self.parts)
 
     def __len__(self) -> int:
         return sum(map(self.allocatable.count_cores, self.parts))
@@ -125,7 +148,7 @@ class _FreeCores:
         return chain.from_iterable(map(self.allocatable.each_core_within, self.parts))
 
     def without(self, cpus: CpuSet) -> "_FreeCores":
-        return _FreeCores(self.allocatable, (self.parts[0] - cpus, self.parts[1] - cpus))
+        return _FreeCores(self.allocatable, tuple(part - cpus for part in self.parts))
 
 
 @dataclass(frozen=True, slots=True)

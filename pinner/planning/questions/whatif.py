@@ -121,13 +121,16 @@ def without_guests(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
 
 
 def with_guests(snapshot: Snapshot, added: Iterable[NewGuests]) -> Snapshot:
-    """With guests new1, new2 and so on, just started: their threads float, and no memory is resident."""
+    """With guests new1, new2 and so on, just started: their threads float, and no memory is resident. They get the
+    limits that all guests of the host have."""
     everywhere = snapshot.baseline & snapshot.topology.online or snapshot.topology.online
+    first = snapshot.guests[0].cpu_limits if snapshot.guests else ()
+    limits = tuple(limit for limit in first if all(limit in guest.cpu_limits for guest in snapshot.guests))
     new: list[Guest] = []
     tid = _FIRST_TID
     for each in added:
         for _ in range(each.count):
-            new.append(_guest(len(new) + 1, each, everywhere, tid))
+            new.append(replace(_guest(len(new) + 1, each, everywhere, tid), cpu_limits=limits))
             tid += each.shape.vcpus + 1
     return replace(snapshot, guests=(*snapshot.guests, *new))
 

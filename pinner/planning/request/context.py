@@ -27,7 +27,7 @@ from pinner.planning.available.exclusions import (
     own_cpus,
     require_running_guests,
 )
-from pinner.planning.available.numa import MemoryBalance, NumaBound, VcpuGroup, bounds_of
+from pinner.planning.available.numa import MemoryBalance, NumaBound, VcpuGroup, bounds_of, is_bound_to_nodes
 from pinner.planning.available.restrictions import restricted_since
 from pinner.planning.available.roles import Resolved, resolve
 from pinner.planning.request.processes import (
@@ -182,6 +182,10 @@ class Context:
         if (bound := self.bounds.get(guest.uuid)) is None:
             return (VcpuGroup(here, cores),)
         groups = bound.groups if cores is None else (replace(each, cpus=each.within(cores)) for each in bound.groups)
+        if guest.cpu_limits and not is_bound_to_nodes(guest) and cores is None:
+            # Where all guests have this limit, the sets are inside, and the guest is placed like one without a bound.
+            anywhere = self.allocatable.for_guests(self.allocatable.online)
+            groups = (VcpuGroup(each.vcpus) if anywhere <= each.within(anywhere) else each for each in groups)
         present = ((group, tuple(vcpu for vcpu in group.vcpus if vcpu in here)) for group in groups)
         return tuple(replace(group, vcpus=vcpus) for group, vcpus in present if vcpus) or (VcpuGroup(()),)
 

@@ -22,7 +22,15 @@ from pinner.planning.available.allocatable_cpus import (
     qemus_own_threads,
 )
 from pinner.planning.available.exclusions import asked_for, is_excluded_process
-from pinner.planning.available.restrictions import is_asked, keeping, of_guests, of_ovs, reason_to_stay, restrictions
+from pinner.planning.available.restrictions import (
+    is_asked,
+    keeping,
+    limits,
+    of_guests,
+    of_ovs,
+    reason_to_stay,
+    restrictions,
+)
 from pinner.planning.available.roles import for_housekeeping, is_housekeeping_set
 
 
@@ -55,7 +63,12 @@ def allocatable_cpus(
     pinned = (*_outside(of_guests(snapshot, request), hosts_own), *of_ovs(snapshot))
     isolating = request.strategy in ISOLATING
     base = AllocatableCpus.of(snapshot, pinned, _partitioned(snapshot, request), least, isolating=isolating)
-    base = replace(base, idle=tuple(_outside(restricted.idle, in_use)), demand=_demand(snapshot, request))
+    base = replace(
+        base,
+        idle=tuple(_outside(restricted.idle, in_use)),
+        demand=_demand(snapshot, request),
+        limits=limits(snapshot, request),
+    )
     mask = _by_hand(base, request, of_processes, any_order=bool(snapshot.shared))
     kept = (each for each in of_processes if each.cpus != mask and (each.firm or not only_firm))
     return replace(keeping(base, kept), by_hand=mask)

@@ -144,7 +144,7 @@ def _place_live(context: Context, resolved: Resolved) -> Answer:
     fit, unplaced = _divided(context, slice_) if kernel.partitions else (context, [])
     roles, allocation, emulators = allocated(fit, resolved, roles)
     unplaced += (*allocation.unplaced, *_without_emulator_cpu(fit, allocation.places, emulators))
-    whole = (
+    whole = context.allocatable.for_guests(
         context.allocatable.online - context.allocatable.isolated - roles.housekeeping - context.allocatable.restricted
     )
     scopes = {uuid: cpus | CpuSet.of(allocation.places[uuid].cpus.values()) for uuid, cpus in emulators.items()}
@@ -266,7 +266,7 @@ def _as_pinned(context: Context, roles: Roles) -> Roles:
 
 
 def _for_vcpus(context: Context, roles: Roles) -> CpuSet:
-    return context.allocatable.nova.for_vcpus(roles.emulator - roles.housekeeping)
+    return context.allocatable.for_vcpus(roles.emulator - roles.housekeeping)
 
 
 def _own(context: Context, guest: Guest) -> CpuSet:

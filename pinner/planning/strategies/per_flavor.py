@@ -9,6 +9,7 @@ from pinner.model.guest.guest import Guest, nova_cpus
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Wanted
 from pinner.planning.available import exclusions
+from pinner.planning.available.numa import allowed
 from pinner.planning.request.context import Context
 from pinner.planning.strategies import rules
 from pinner.planning.strategies.strategy import Answer, Strategy, place_emulator
@@ -33,7 +34,7 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
         answer = _complete(host, _only(context, ours | refused))
     for part in parts:
         answer = _merged(answer, part, host.name)
-    answer = _with_nova_pinned(answer, context)
+    answer = _with_limits(_with_nova_pinned(answer, context), context)
     return replace(answer, warnings=(*_unused(answer, context), *answer.warnings))
 
 
@@ -130,11 +131,25 @@ def _with_nova_pinned(answer: Answer, context: Context) -> Answer:
     free, allocatable = answer.roles.emulator - partitions, context.allocatable
     wanted, warnings = list(answer.wanted), list(answer.warnings)
     for guest in context.nova_pinned:
-        near = _near(free, nova_cpus(guest, allocatable.online), allocatable.nodes.values())
+        near = _near(allowed(guest, free), nova_cpus(guest, allocatable.online), allocatable.nodes.values())
         wanted += place_emulator(guest, near) if near else ()
         if not near:
-            warnings.append(f"guest {guest.name}: no CPU is left for its emulator threads beside the live partitions")
+            why = f"in {guest.cpu_limits[-1]}" if free and guest.cpu_limits else "beside the live partitions"
+            warnings.append(f"guest {guest.name}: no CPU is left for its emulator threads {why}")
     return replace(answer, wanted=tuple(wanted), warnings=tuple(warnings))
+
+
+def _with_limits(answer: Answer, context: Context) -> Answer:
+    """The reasons of guests with a limit name its cgroup."""
+    limits = {guest.uuid: guest.cpu_limits[-1] for guest in context.snapshot.guests if guest.cpu_limits}
+
+    def named(want: Wanted) -> Wanted:
+        limit = limits.get(want.target.owner)
+        if limit is None or str(limit) in want.reason:
+            return want
+        return replace(want, reason=f"{want.reason}; {limit} allows CPUs {limit.cpus}")
+
+    return replace(answer, wanted=tuple(map(named, answer.wanted))) if limits else answer
 
 
 def _is_isolated(want: Wanted) -> bool:

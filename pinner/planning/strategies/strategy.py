@@ -188,7 +188,7 @@ def _lacking(context: Context, guest: Guest, roles: Roles) -> str:
             why = group.why or f"the guest may only use CPUs {group.cpus}"
             return f"{why}, where the vCPU set ({roles.vcpu}) has no CPU"
     if not context.near(guest, roles.emulator):
-        whys = "; ".join(group.why for group in context.groups(guest))
+        whys = "; ".join(group.why for group in context.bounds[guest.uuid].groups)
         return f"{whys}, where the emulator set ({roles.emulator}) has no CPU"
     return ""
 

@@ -5,7 +5,7 @@ from pinner.model.errors import NoFit
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import Node, NodeId
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.numa import MemoryBalance, VcpuGroup, distance, memory_of, outstanding
+from pinner.planning.available.numa import MemoryBalance, VcpuGroup, distance, is_bound_to_nodes, memory_of, outstanding
 
 Preference = tuple[float, float, bool]
 """Distance to memory and devices, that to devices, and whether the node has no memory."""
@@ -87,7 +87,7 @@ def _fitting(
         if group.why:
             raise NoFit(size, largest, f"{group.why}; {largest} of the CPUs there can be given to its vCPUs")
         raise NoFit(size, largest, f"no NUMA node has more than {largest} of the CPUs that vCPUs may use")
-    if group.why:
+    if group.why and is_bound_to_nodes(guest):
         return large
     if not (fitting := with_memory(snapshot, guest, group, large, balance)):
         most = max(capacity[node] for node in large)

@@ -1,0 +1,179 @@
+"""A guest stays on the CPUs that the cgroups above it allow, in every plan, and the plan names the cgroup."""
+
+from dataclasses import replace
+
+import pytest
+from data.field.cgroups import (
+    MACHINE_SLICE,
+    MACHINE_SLICE_SETS,
+    NOTHING_IN_COMMON,
+    PAIRS,
+    SLICE,
+    TWO_SLICES,
+    TWO_SLICES_PLACES,
+    TWO_SLICES_SETS,
+    WITH_CEPH,
+    WITH_CEPH_SETS,
+    in_slice,
+)
+from support.hosts import applied, cpus, interleaved, plain, process, snapshot
+from support.values import MEMBER
+
+from pinner.model.errors import NoFit, Refused
+from pinner.model.guest.guest import Cgroup
+from pinner.model.kinds import PartitionState
+from pinner.model.machine.process import CpuLimit
+from pinner.model.plan.request import Request
+from pinner.model.questions import GuestShape, NewGuests
+from pinner.planning.admission import Past, identified, require_permitted
+from pinner.planning.placement import record
+from pinner.planning.planner import plan, plan_from_placement
+from pinner.planning.questions.whatif import with_guests
+
+FLOATING = ("shared-pool", "numa-local")
+PINNING = ("isolated", "optimal")
+
+
+def sets(made):
+    return tuple(map(str, (made.roles.housekeeping, made.roles.emulator, made.roles.vcpu)))
+
+
+def places(made, kind, name="g1"):
+    return {str(want.cpus) for want in made.wanted if want.target.kind == kind and want.target.name == name}
+
+
+@pytest.mark.parametrize("strategy", FLOATING)
+@pytest.mark.parametrize(("host", "expected"), [(MACHINE_SLICE, MACHINE_SLICE_SETS), (WITH_CEPH, WITH_CEPH_SETS)])
+def test_the_guests_sets_are_inside_their_slice_and_housekeeping_is_outside_as_far_as_it_can(host, expected, strategy):
+    made = plan(host, "s", Request(strategy))
+    assert sets(made) == expected
+    assert not made.unplaced
+    for want in made.wanted:
+        if want.target.kind != "process":
+            assert want.cpus <= SLICE.cpus, want
+            assert "cgroup machine.slice allows CPUs 3-11,15-23" in want.reason
+
+
+@pytest.mark.parametrize("strategy", PINNING)
+def test_vcpus_get_isolated_cpus_of_their_slice_only(strategy):
+    top = interleaved(12, 1, isolated="2-11,14-23")
+    guests = [in_slice(SLICE, number=number, vcpus=6) for number in (1, 2)]
+    host, request = snapshot(top, guests, [process(300, 40.0, "0-1,12-13")]), Request(strategy)
+    made = plan(host, "s", replace(request, housekeeping="0,12", emulator="1,13"))
+    assert {left.target.name for left in made.unplaced} == {"g1", "g2"}
+    assert "CPUs 3-11,15-23 from cgroup machine.slice" in made.unplaced[0].why
+
+    wide = replace(SLICE, cpus=cpus("1,3-11,13,15-23"))
+    made = plan(replace(host, guests=tuple(replace(each, cpu_limits=(wide,)) for each in guests)), "s", request)
+    assert not made.unplaced
+    assert (places(made, "emulator"), str(made.roles.vcpu)) == ({"1,13"}, "3-11,15-23")
+
+
+def test_each_slice_has_a_cpu_for_its_guests_emulators():
+    made = plan(TWO_SLICES, "s", Request("shared-pool"))
+    assert sets(made) == TWO_SLICES_SETS
+    assert not made.unplaced
+    for name, (emulator, vcpus) in TWO_SLICES_PLACES.items():
+        assert (places(made, "emulator", name), places(made, "vcpu", name)) == ({emulator}, {vcpus})
+
+
+def test_a_slice_of_one_core_is_shared_with_a_note():
+    one = CpuLimit("small.slice", cpus("9"))
+    host = snapshot(plain(16), [in_slice(vcpus=2, top=plain(16)), in_slice(one, number=2, vcpus=1)])
+    made = plan(host, "s", Request("shared-pool"))
+    assert places(made, "emulator", "g2") == places(made, "vcpu", "g2") == {"9"}
+    assert made.roles.notes == ("cgroup small.slice is small: emulator threads share CPUs 9 with vCPUs",)
+
+
+def test_a_guest_with_a_limit_gets_no_more_than_its_part_beside_one_without():
+    host = snapshot(PAIRS, [in_slice(), in_slice(SLICE, number=2)])
+    made = plan(host, "s", Request("shared-pool"))
+    assert sets(made) == ("0,12", "1,3,13,15", "2,4-11,14,16-23")
+    assert (places(made, "emulator"), places(made, "vcpu")) == ({"1,3,13,15"}, {"2,4-11,14,16-23"})
+    assert (places(made, "emulator", "g2"), places(made, "vcpu", "g2")) == ({"3,15"}, {"4-11,16-23"})
+    why = next(want.reason for want in made.wanted if want.target.kind == "vcpu" and want.target.name == "g2")
+    assert why == "the guest has CPUs 3-11,15-23 from cgroup machine.slice"
+
+
+@pytest.mark.parametrize("strategy", FLOATING)
+def test_a_guest_without_a_common_cpu_is_unplaced_and_every_set_is_named(strategy):
+    other = in_slice(number=2, vcpus=2, top=plain(16, 2))
+    made = plan(replace(NOTHING_IN_COMMON, guests=(*NOTHING_IN_COMMON.guests, other)), "s", Request(strategy))
+    (left,) = made.unplaced
+    assert left.target.name == "g1"
+    assert left.why.startswith(
+        "the guest has strict memory on node 1 and CPUs 2-7 from cgroup machine.slice, where the "
+    )
+    assert f"({made.roles.vcpu})" in left.why
+
+
+def test_a_slice_whose_cpus_are_all_anothers_is_named_beside_the_other():
+    host = replace(WITH_CEPH, guests=(in_slice(CpuLimit("machine.slice", cpus("0-2,12-14"))),))
+    made = plan(host, "s", Request("shared-pool"))
+    assert (
+        "process ceph-osd (400) and 2 more (CPUs 0-2,12-14); cgroup machine.slice allows guests CPUs 0-2"
+        in made.blocked
+    )
+
+
+def test_a_slice_without_a_cpu_that_pinner_may_allocate_is_named():
+    host = replace(MACHINE_SLICE, dedicated=SLICE.cpus)
+    with pytest.raises(NoFit, match=r"dedicated by Nova 3-11,15-23, outside cgroup machine\.slice 0-2,12-14"):
+        plan(host, "s", Request("shared-pool"))
+
+
+def test_a_new_guest_gets_the_limit_that_all_guests_have():
+    added = (NewGuests(GuestShape(2, 1 << 20), 1),)
+    assert with_guests(MACHINE_SLICE, added).guests[-1].cpu_limits == (SLICE,)
+    assert with_guests(TWO_SLICES, added).guests[-1].cpu_limits == ()
+
+
+def test_a_literal_emulator_set_outside_the_slice_leaves_its_guests_unplaced():
+    made = plan(MACHINE_SLICE, "s", Request("shared-pool", emulator="1,13"))
+    assert [left.why for left in made.unplaced] == [
+        "the guest has CPUs 3-11,15-23 from cgroup machine.slice, where the emulator set (1,13) has no CPU"
+    ] * 2
+
+
+def test_a_limit_of_all_guests_spreads_a_guest_that_is_wider_than_a_node_as_before():
+    """24 CPUs of two nodes; 20 vCPUs fit no node."""
+    top = plain(32, 2, isolated="4-15,20-31")
+    limit = CpuLimit("machine.slice", cpus("2-31"))
+    for limits in ((), (limit,)):
+        made = plan(snapshot(top, [in_slice(*limits, vcpus=20, top=top)]), "s", Request("isolated"))
+        assert not made.unplaced
+        assert len({str(want.cpus) for want in made.wanted if want.target.kind == "vcpu"}) == 20
+
+
+def test_recorded_sets_without_a_cpu_of_a_new_limit_are_made_anew():
+    """The slice was limited after the placement."""
+    free = replace(MACHINE_SLICE, guests=tuple(replace(each, cpu_limits=()) for each in MACHINE_SLICE.guests))
+    request = Request("shared-pool")
+    made = plan(free, "s", request)
+    assert sets(made) == ("0,12", "1,13", "2-11,14-23")
+    after, placement = applied(free, made), record(made, free, None)
+    limited = replace(after, guests=tuple(replace(each, cpu_limits=(SLICE,)) for each in after.guests))
+    again = plan_from_placement(limited, "s", request, placement)
+    assert not again.unplaced
+    assert sets(again) == MACHINE_SLICE_SETS
+
+
+def test_an_agent_refuses_cpus_that_its_slice_does_not_allow():
+    free = replace(MACHINE_SLICE, guests=tuple(replace(each, cpu_limits=()) for each in MACHINE_SLICE.guests))
+    made, _ = identified(plan(free, "s", Request("shared-pool")), MACHINE_SLICE)
+    with pytest.raises(
+        Refused, match=r"placed on CPUs 1,13, but the guest has CPUs 3-11,15-23 from cgroup machine\.slice"
+    ):
+        require_permitted(made, MACHINE_SLICE, Past(), migrate_memory=False)
+
+
+def test_live_partitions_stay_inside_the_slice():
+    limited = Cgroup("machine.slice", PartitionState("member", SLICE.cpus))
+    guests = tuple(
+        replace(each, cgroups=(limited, Cgroup(f"machine.slice/{each.name}.scope", MEMBER)))
+        for each in MACHINE_SLICE.guests
+    )
+    made = plan(replace(MACHINE_SLICE, guests=guests), "s", Request("isolated", isolation="live"))
+    assert not made.unplaced
+    of_slice = next(want for want in made.wanted if want.target.owner == "machine.slice")
+    assert of_slice.cpus == SLICE.cpus
