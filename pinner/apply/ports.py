@@ -7,7 +7,7 @@ from pinner.model.change import NamedPins, PartPin, Target, ThreadKey, ThreadMas
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.nova import Bounds
 from pinner.model.kinds import State, TargetKind
-from pinner.model.machine.process import Descendants, Lineage
+from pinner.model.machine.process import CpuLimit, Descendants, Lineage
 from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Damaged, Entry, InForce, Run
 
@@ -106,6 +106,9 @@ class Host(Protocol):
 
     def set_state(self, target: Target, state: State) -> None:
         """Reads it back. Raises NotPermitted, and ApplyFailed where it is another."""
+
+    def cpu_limits(self, guest: str) -> tuple[CpuLimit, ...]:
+        """See Guest.cpu_limits."""
 
     def parts(self, guest: str) -> frozenset[Part]:
         """Those that have a thread."""

@@ -47,6 +47,7 @@ def changes_to_make(
         moved = [text for _, differences in stale for text in differences]
         if plan.purpose == "place":  # a release restores only parts that pinner has placed
             moved += _plugged_in(plan, host)
+            moved += dict.fromkeys(_limited(plan, host))
         moved += _newly_excluded(plan.changes, bounds.excluded.difference(unread))
         if gone or moved:
             raise StalePlan(plan.id, (*gone, *moved), tuple(asdict(target) for target, _ in stale))
@@ -85,6 +86,21 @@ def _plugged_in(plan: Plan, host: Host) -> Iterator[str]:
             ours = {kind for kind, _ in known} | {"iothread"}
             for kind, number in sorted(part for part in host.parts(guest) - known if part[0] in ours):
                 yield f"guest {name} {kind} {number} was plugged in"
+
+
+def _limited(plan: Plan, host: Host) -> Iterator[str]:
+    """Cgroups that allow the plan's guests other CPUs than then."""
+    for guest in dict.fromkeys(want.target.owner for want in plan.wanted if want.target.kind in PINNED):
+        with suppress(Gone):
+            then, now = (
+                {limit.path: limit for limit in limits}
+                for limits in (plan.basis.cpu_limits.get(guest, ()), host.cpu_limits(guest))
+            )
+            for path in {**then, **now}:
+                if then.get(path) != now.get(path):
+                    allows = f"allows CPUs {now[path].cpus}" if path in now else "leaves out no CPU"
+                    before = f", no longer {then[path].cpus}" if path in then else ""
+                    yield f"{now.get(path, then.get(path))} {allows}{before}"
 
 
 def _newly_excluded(changes: Iterable[PlannedChange], excluded: Collection[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from pinner.host import drift
 from pinner.host.hardware.sysfs import read_fingerprint, read_topology
 from pinner.host.kernel import affinity, files, memory, procfs
 from pinner.host.kernel.cpu_clocks import KnownMasks
+from pinner.host.kernel.partitions import UnitReader
 from pinner.host.processes import lineage, qemu, sampling
 from pinner.host.settings import table
 from pinner.host.settings.guest_rps import LimitedAgents
@@ -18,7 +19,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.guest.nova import Bounds, NovaOwns, NovaSets
 from pinner.model.kinds import KINDS, PartitionState, State, TargetKind
-from pinner.model.machine.process import Descendants, Lineage, Thread
+from pinner.model.machine.process import CpuLimit, Descendants, Lineage, Thread
 from pinner.model.machine.topology import Topology
 from pinner.model.policy import Drift
 
@@ -94,7 +95,14 @@ class LiveHost:
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")
         self._own_pins.add(target, cpus)
-        self.guests.pin(target, cpus, persist=persist)
+        try:
+            self.guests.pin(target, cpus, persist=persist)
+        except ApplyFailed as error:
+            limits = [each for each in self.cpu_limits(target.owner) if not cpus <= each.cpus]
+            if not limits:
+                raise
+            why = f"{error.details['why']}; {limits[0]} allows CPUs {limits[0].cpus}"
+            raise ApplyFailed(**{**error.details, "why": why}) from None
 
     set_mask = staticmethod(affinity.set_affinity)
 
@@ -128,6 +136,9 @@ class LiveHost:
 
     def set_state(self, target: Target, state: State) -> None:
         table.set_state(ROOT, target, state, self._agents)
+
+    def cpu_limits(self, guest: str) -> tuple[CpuLimit, ...]:
+        return UnitReader(ROOT).limits_of(self._qemu(guest))
 
     def parts(self, guest: str) -> frozenset[tuple[TargetKind, int]]:
         stats = procfs.stats_of(ROOT, self._qemu(guest))

@@ -3,9 +3,10 @@
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from support.system.lab import apply, daemon, guests, masks, plan, rollback, server, wrong
+from support.system.lab import apply, daemon, guests, masks, plan, planned, rollback, server, wrong
 
 from pinner.model.change import AffinityChange
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, StalePlan
 
 CPUS = "/sys/devices/system/cpu"
@@ -99,19 +100,30 @@ def assert_undone_or_done(host, run):
 
 
 @pytest.mark.fault(4)
-def test_an_apply_outside_the_allowed_cpus_of_a_slice_is_undone(two_socket):
-    """machine.slice has AllowedCPUs: the kernel ignores pins outside of them, although libvirt reports success."""
+def test_a_plan_stays_inside_the_allowed_cpus_of_a_slice(two_socket):
+    """The kernel ignores pins outside of AllowedCPUs=, although libvirt reports success."""
+    limit = "systemctl set-property --runtime machine.slice AllowedCPUs="
     try:
-        two_socket.run("systemctl set-property --runtime machine.slice AllowedCPUs=0-3")
+        two_socket.run(f"{limit}2-5")
         before = masks(two_socket)
-        new_plan = plan(two_socket, "numa-local")
+        new_plan = plan(two_socket)
+        of_guests = [want for want in new_plan.wanted if want.target.kind != "process"]
+        assert of_guests
+        assert not new_plan.unplaced
+        for want in of_guests:
+            assert want.cpus <= CpuSet.parse("2-5")
+            assert "cgroup machine.slice allows CPUs 2-5" in want.reason
+        two_socket.run(f"{limit}2-4")
+        with pytest.raises(StalePlan, match=r"cgroup machine\.slice allows CPUs 2-4, no longer 2-5"):
+            apply(two_socket, new_plan)
+        two_socket.run(f"{limit}2-5")
         run, state = apply(two_socket, new_plan)
-        assert state.startswith("applied_partly")
-        assert_undone_or_done(two_socket, run)
+        assert state == "applied"
+        assert wrong(planned(before, new_plan), masks(two_socket)) == []
         assert rollback(two_socket, run) == "rolled_back"
         assert wrong(before, masks(two_socket)) == []
     finally:
-        two_socket.run("systemctl set-property --runtime machine.slice AllowedCPUs=")
+        two_socket.run(limit)
 
 
 @pytest.mark.fault(7)
@@ -125,7 +137,7 @@ def test_a_daemon_with_allowed_cpus_is_not_moved_partly(two_socket, allowed):
         new_plan = plan(two_socket, processes=(pid,), housekeeping="0-1")
         run, state = apply(two_socket, new_plan)
         assert state.startswith("applied_partly")
-        assert "confined.service confines the thread" in state
+        assert f"confined.service allows CPUs {allowed}" in state
         assert_undone_or_done(two_socket, run)
         assert rollback(two_socket, run) == "rolled_back"
         assert wrong(before, masks(two_socket)) == []

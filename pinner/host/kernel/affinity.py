@@ -10,9 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from pinner.host.kernel import cgroups, files, procfs
+from pinner.host.kernel.kernel import cpuset_mount
+from pinner.host.kernel.partitions import ONLINE
 from pinner.model.change import ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted
+
+_ROOT = Path("/")
 
 
 def mask(tid: int) -> ThreadMask:
@@ -92,16 +96,20 @@ def _set(thread: ThreadMask, cpus: CpuSet) -> None:
 
 def _refused(thread: ThreadMask, granted: CpuSet) -> ApplyFailed:
     cpus = f"CPUs {granted}" if granted else "none of them"
-    why = f"pinner requested CPUs {thread.cpus}, the kernel grants {cpus}: {_refusal_cause(thread.tid)}"
+    why = f"pinner requested CPUs {thread.cpus}, the kernel grants {cpus}: {_refusal_cause(thread)}"
     return ApplyFailed(f"thread {thread.tid}", why, asked=str(thread.cpus), granted=str(granted))
 
 
-def _refusal_cause(tid: int) -> str:
+def _refusal_cause(thread: ThreadMask) -> str:
+    online = files.cpu_list(_ROOT / ONLINE) or thread.cpus
     try:
-        stat = procfs.parse_stat(files.read(f"/proc/{tid}/stat"))
-        cpuset = cgroups.path_of(Path("/"), tid)
+        stat = procfs.parse_stat(files.read(f"/proc/{thread.tid}/stat"))
+        limits = cgroups.limits(cpuset_mount(_ROOT), cgroups.path_of(_ROOT, thread.tid), online)
     except OSError:
         return "the thread has ended"
     if stat.flags & procfs.PF_NO_SETAFFINITY:
         return "the thread is a kernel thread that is bound to its CPU"
-    return f"cpuset {cpuset} confines the thread, or a CPU is offline or absent"
+    if offline := thread.cpus - online:
+        return f"CPUs {offline} are offline or absent"
+    named = [f"{limit} allows CPUs {limit.cpus}" for limit in limits if not thread.cpus <= limit.cpus]
+    return named[0] if named else "no cgroup leaves out one of them now"

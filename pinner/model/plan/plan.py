@@ -9,6 +9,7 @@ from typing import Literal
 from pinner.model.change import PlannedChange, Target, ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import State
+from pinner.model.machine.process import CpuLimit
 from pinner.model.plan.objective import Objective, Optimality, Term
 from pinner.model.plan.request import Request
 
@@ -111,6 +112,10 @@ class Basis:
     """The fingerprint of the host's topology."""
     boot: str = ""
     """The boot of the host, as in its snapshot."""
+    cpu_limits: Mapping[str, tuple[CpuLimit, ...]] = field(
+        default_factory=dict, metadata={"exclude_if": lambda limits: not limits}
+    )
+    """The limits of the guests that have some, by UUID."""
 
 
 @dataclass(frozen=True, slots=True)

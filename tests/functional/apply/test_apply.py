@@ -141,7 +141,7 @@ def test_a_failed_change_undoes_all_other_changes(host, journal, start_guest):
         run = apply(plan_of(host, [*whole(host, guest), *last]), host, journal, all_or_nothing=True)
         assert run.state == "undone"
         assert f"requested CPUs {SECOND}" in run.error
-        assert f"cpuset {path} confines the thread" in run.error
+        assert f"cgroup {path.lstrip('/')} allows CPUs {FIRST}" in run.error
         now = masks(guest.pid) | masks(free) | masks(bound)
         assert now == only(before, now)
         assert [state for state, _ in entries(journal)] == ["undone"] * 6 + ["failed"]

@@ -15,7 +15,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone
 from pinner.model.guest.nova import Bounds, NovaOwns
 from pinner.model.kinds import KINDS, PINNED, PartitionState, State
-from pinner.model.machine.process import Descendants, Lineage
+from pinner.model.machine.process import CpuLimit, Descendants, Lineage
 from pinner.model.plan.plan import Plan
 from pinner.model.text import pins_text
 
@@ -70,6 +70,8 @@ class InMemoryHost:
         self.offline = ""
         self.occupied: set[str] = set()
         """The guests (by UUID) that do not answer."""
+        self.limits: tuple[CpuLimit, ...] = ()
+        """The cgroups above all guests that leave out CPUs."""
         self.novas = NovaOwns()
         self.writes: list[Write] = []
         self.before_write: Callable[[Write], None] = lambda write: None
@@ -110,6 +112,9 @@ class InMemoryHost:
 
     def bounds(self) -> Bounds:
         return Bounds(self.novas, frozenset(self.marked), frozenset(self.cells))
+
+    def cpu_limits(self, guest: str) -> tuple[CpuLimit, ...]:
+        return self.limits
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         self.before_read(target)

@@ -13,6 +13,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
 from pinner.model.guest.nova import Bounds
 from pinner.model.kinds import Number, State, TargetKind
+from pinner.model.machine.process import CpuLimit
 from pinner.model.machine.topology import Topology
 from pinner.model.policy import Cause, Drift
 from pinner.model.snapshot import Snapshot, settings
@@ -102,6 +103,9 @@ class SnapshotHost(InMemoryHost):
 
     def bounds(self) -> Bounds:
         return replace(super().bounds(), nova=self._taken.nova_owns())
+
+    def cpu_limits(self, guest: str) -> tuple[CpuLimit, ...]:
+        return next((each.cpu_limits for each in self._taken.guests if each.uuid == guest), ())
 
     def has_guest(self, guest: str) -> bool:
         return any(each.uuid == guest for each in self._taken.guests)

@@ -7,7 +7,9 @@ from support.values import NOON, make_run
 
 from pinner.apply import executor
 from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, Invalid, RunConflict, StalePlan
+from pinner.model.machine.process import CpuLimit
 from pinner.model.run.journal import Run
 
 
@@ -192,6 +194,29 @@ def test_a_part_that_is_plugged_in_after_the_plan_makes_it_stale(host, journal, 
     with pytest.raises(StalePlan, match=f"guest g1 {kind} {made.part} was plugged in"):
         apply(plan, host, journal)
     host.threads.pop(made)
+    assert apply(plan, host, journal, make_run("run-2")).state == "applied"
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "words"),
+    [
+        ("3-11,15-23", "3-11", "cgroup machine.slice allows CPUs 3-11, no longer 3-11,15-23"),
+        ("", "3-11", "cgroup machine.slice allows CPUs 3-11"),
+        ("3-11", "", "cgroup machine.slice leaves out no CPU, no longer 3-11"),
+    ],
+)
+def test_a_slice_that_changed_after_the_plan_makes_it_stale(host, journal, then, now, words):
+    def limits(text):
+        return (CpuLimit("machine.slice", CpuSet.parse(text)),) if text else ()
+
+    plan = wanted(the_plan(host))
+    plan = replace(plan, basis=replace(plan.basis, cpu_limits={"uuid-g1": limits(then)}))
+    host.limits = limits(now)
+    with pytest.raises(StalePlan) as stale:
+        apply(plan, host, journal)
+    assert str(stale.value).endswith(words)
+    assert not host.writes
+    host.limits = limits(then)
     assert apply(plan, host, journal, make_run("run-2")).state == "applied"
 
 
