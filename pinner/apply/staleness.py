@@ -46,8 +46,7 @@ def changes_to_make(
         stale = [(target, differences) for target, inspection in inspected if (differences := inspection.stale())]
         moved = [text for _, differences in stale for text in differences]
         if plan.purpose == "place":  # a release restores only parts that pinner has placed
-            moved += _plugged_in(plan, host)
-            moved += dict.fromkeys(_limited(plan, host))
+            moved += (*_plugged_in(plan, host), *dict.fromkeys(_limited(plan, host)))
         moved += _newly_excluded(plan.changes, bounds.excluded.difference(unread))
         if gone or moved:
             raise StalePlan(plan.id, (*gone, *moved), tuple(asdict(target) for target, _ in stale))

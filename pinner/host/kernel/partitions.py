@@ -7,6 +7,7 @@ a daemon-reload. It does not know cpuset.cpus.partition, so pinner writes that f
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import get_args
 
@@ -57,12 +58,12 @@ class UnitReader:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._mount, self._possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
-        self._online = files.cpu_list(root / ONLINE) or CpuSet()
+        self._limits = cache(partial(limits, self._mount, online=files.cpu_list(root / ONLINE) or CpuSet()))
 
     def limits_of(self, pid: int) -> tuple[CpuLimit, ...]:
-        """Of the guest whose QEMU this is; none where it has ended."""
+        """Of a process, or of the guest whose QEMU it is; none where it has ended."""
         try:
-            return limits(self._mount, without_part(path_of(self._root, pid)), self._online)
+            return self._limits(without_part(path_of(self._root, pid)))
         except OSError:
             return ()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pinner.host.kernel import files, procfs
+from pinner.host.kernel.partitions import UnitReader
 from pinner.host.processes.qemu import user_id
 from pinner.model.errors import Gone
 from pinner.model.machine.process import RESERVING_LOAD, Process, Reserves, Thread
@@ -44,16 +45,19 @@ NO_OWNERS = AffinityOwners()
 def with_reservations(
     root: Path, processes: Iterable[Process], owners: AffinityOwners, uptime: float | None
 ) -> tuple[Process, ...]:
-    """Processes with a restricted thread get their user, and why they keep their CPUs. ``uptime``: seconds since the
-    boot."""
-    return tuple(_with_reservation(root, process, owners, uptime) for process in processes)
+    """Processes with a restricted thread get their user, the limits of their cgroups, and why they keep their CPUs.
+    ``uptime``: seconds since the boot."""
+    units = UnitReader(root)
+    return tuple(_with_reservation(root, process, owners, uptime, units) for process in processes)
 
 
-def _with_reservation(root: Path, process: Process, owners: AffinityOwners, uptime: float | None) -> Process:
+def _with_reservation(
+    root: Path, process: Process, owners: AffinityOwners, uptime: float | None, units: UnitReader
+) -> Process:
     restricted = [thread for thread in process.threads if thread.immovable_reason == "restricted"]
     if not restricted:
         return process
-    process = _with_user(root, process, owners)
+    process = replace(_with_user(root, process, owners), cpu_limits=units.limits_of(process.pid))
     if not process.reserves and uptime is not None and any(_has_worked(thread, uptime) for thread in restricted):
         return replace(process, reserves="worked")
     return process

@@ -1,7 +1,7 @@
 """Processes and threads with their loads; their descendants; and programs that change what pinner places."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from pinner.model.change import ThreadKey
@@ -103,6 +103,8 @@ class Process:
     """Real user id; only processes with a restricted affinity have it."""
     reserves: Reserves = ""
     """Why its restricted affinity keeps CPUs out of every set without a measured load."""
+    cpu_limits: tuple[CpuLimit, ...] = field(default=(), metadata={"exclude_if": lambda limits: not limits})
+    """Cgroups above it that leave out CPUs, outermost first; only processes with a restricted affinity have it."""
 
     @property
     def is_realtime(self) -> bool:

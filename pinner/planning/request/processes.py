@@ -200,13 +200,19 @@ def _immovable_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
         why = {
             "per-cpu": f"a kernel thread that cannot leave CPU {mask}",
             "pinner": "pinner itself",
-            "restricted": f"its owner restricted it to CPUs {mask}; to move it, name it in processes (--process)",
+            "restricted": _why_restricted(process, mask),
             "guest": "it belongs to a guest and is placed with that guest",
             "not-permitted": NOT_PERMITTED,
         }[immovable_reason]
         whole = immovable_reason == "pinner" or len(threads) == len(process.threads)
         tids = () if whole else tuple(thread.tid for thread in threads)
         yield LeftOut(target, f"{load:.1f} % of one CPU; {why}", tids)
+
+
+def _why_restricted(process: Process, mask: CpuSet) -> str:
+    if process.cpu_limits and process.cpu_limits[-1].cpus <= mask:
+        return f"{process.cpu_limits[-1]} allows CPUs {mask}"
+    return f"its owner restricted it to CPUs {mask}; to move it, name it in processes (--process)"
 
 
 def _why_realtime(process: Process) -> str:

@@ -34,7 +34,7 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
         answer = _complete(host, _only(context, ours | refused))
     for part in parts:
         answer = _merged(answer, part, host.name)
-    answer = _with_limits(_with_nova_pinned(answer, context), context)
+    answer = _within_limits(_with_nova_pinned(answer, context), context)
     return replace(answer, warnings=(*_unused(answer, context), *answer.warnings))
 
 
@@ -139,17 +139,26 @@ def _with_nova_pinned(answer: Answer, context: Context) -> Answer:
     return replace(answer, wanted=tuple(wanted), warnings=tuple(warnings))
 
 
-def _with_limits(answer: Answer, context: Context) -> Answer:
-    """The reasons of guests with a limit name its cgroup."""
-    limits = {guest.uuid: guest.cpu_limits[-1] for guest in context.snapshot.guests if guest.cpu_limits}
-
-    def named(want: Wanted) -> Wanted:
-        limit = limits.get(want.target.owner)
-        if limit is None or str(limit) in want.reason:
-            return want
-        return replace(want, reason=f"{want.reason}; {limit} allows CPUs {limit.cpus}")
-
-    return replace(answer, wanted=tuple(map(named, answer.wanted))) if limits else answer
+def _within_limits(answer: Answer, context: Context) -> Answer:
+    """Reasons name the cgroup that leaves out CPUs. A process that the request names gets what its cgroup allows, and
+    stays where that is no CPU of its set."""
+    snapshot = context.snapshot
+    limits = {guest.uuid: guest.cpu_limits[-1] for guest in snapshot.guests if guest.cpu_limits}
+    limits |= {str(process.pid): process.cpu_limits[-1] for process in snapshot.processes if process.cpu_limits}
+    wanted, warnings = list[Wanted](), list(answer.warnings)
+    for want in answer.wanted:
+        limit = limits.get(want.target.owner) if want.state is None else None
+        if limit is None:
+            wanted.append(want)
+            continue
+        allows = f"{limit} allows CPUs {limit.cpus}"
+        cpus = want.cpus & limit.cpus if want.target.kind == "process" else want.cpus
+        if not cpus:
+            warnings.append(f"{want.target} stays: {allows}, where the housekeeping set ({want.cpus}) has no CPU")
+        else:
+            reason = want.reason if str(limit) in want.reason else f"{want.reason}; {allows}"
+            wanted.append(replace(want, cpus=cpus, reason=reason))
+    return replace(answer, wanted=tuple(wanted), warnings=tuple(warnings)) if limits else answer
 
 
 def _is_isolated(want: Wanted) -> bool:

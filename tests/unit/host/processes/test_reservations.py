@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.roots import process, write
+from support.roots import process, two_nodes, write
 
 from pinner.host.kernel import procfs
 from pinner.host.kernel.procfs import CAP_SYS_NICE
@@ -16,6 +16,7 @@ from pinner.host.processes import sampling
 from pinner.host.processes.immovable import classify
 from pinner.host.processes.reservations import AffinityOwners, with_reservations
 from pinner.model.cpuset import CpuSet
+from pinner.model.machine.process import CpuLimit
 
 ALL = CpuSet.parse("0-6")
 LIVE = Path("/")
@@ -118,3 +119,15 @@ def test_a_running_process_that_works_is_found():
     finally:
         worker.kill()
         worker.wait()
+
+
+def test_a_restricted_process_has_the_limits_of_its_cgroup(tmp_path):
+    root = two_nodes(tmp_path)
+    process(root, 10, cpus="3", cgroup="0::/ceph.slice/osd.service\n")
+    effective = {"": "0-6", "/ceph.slice": "3", "/ceph.slice/osd.service": "3"}
+    write(root, {f"sys/fs/cgroup{path}/cpuset.cpus.effective": cpus for path, cpus in effective.items()})
+    mounts = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"
+    write(root, {"proc/mounts": mounts, "sys/fs/cgroup/cgroup.controllers": "cpuset\n"})
+    found = classify(sampling.Sampler(root).second(), guests=(), own=(), baseline=ALL, placed=())
+    (made,) = with_reservations(root, found, AffinityOwners(), None)
+    assert made.cpu_limits == (CpuLimit("ceph.slice", CpuSet.parse("3")),)

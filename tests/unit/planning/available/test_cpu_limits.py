@@ -167,6 +167,19 @@ def test_an_agent_refuses_cpus_that_its_slice_does_not_allow():
         require_permitted(made, MACHINE_SLICE, Past(), migrate_memory=False)
 
 
+@pytest.mark.parametrize(("allowed", "placed"), [("0-1,12-13", {"0,12"}), ("6-8", set())])
+def test_a_process_that_the_request_names_gets_what_its_cgroup_allows(allowed, placed):
+    limit = CpuLimit("ceph.slice", cpus(allowed))
+    osd = replace(process(400, 90.0, allowed, name="ceph-osd", reasons=["restricted"]), cpu_limits=(limit,))
+    host = replace(MACHINE_SLICE, processes=(*MACHINE_SLICE.processes, osd))
+    (left,) = plan(host, "s", Request("shared-pool")).skipped
+    assert left.why == f"90.0 % of one CPU; cgroup ceph.slice allows CPUs {allowed}"
+    made = plan(host, "s", Request("shared-pool", processes=("ceph-osd",)))
+    assert places(made, "process", "ceph-osd") == placed
+    why = "cgroup ceph.slice allows CPUs 6-8, where the housekeeping set (0,12) has no CPU"
+    assert (f"process ceph-osd (400) stays: {why}" in made.warnings) == (not placed)
+
+
 def test_live_partitions_stay_inside_the_slice():
     limited = Cgroup("machine.slice", PartitionState("member", SLICE.cpus))
     guests = tuple(
