@@ -11,7 +11,7 @@ from pinner.model.machine.topology import Topology
 from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
 from pinner.model.reading import HostReading, Nic, NicCounters
 from pinner.model.settings.sysctls import SYSCTLS
-from pinner.model.snapshot import Snapshot, emulator_cpus, restricted, vcpu_cpus
+from pinner.model.snapshot import OvsDpdk, Snapshot, emulator_cpus, restricted, vcpu_cpus
 
 _LAST = re.compile(r"\bN\b")
 _ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
@@ -19,6 +19,7 @@ _FLAGS = ("nohz", "managed_irq", "domain")
 T = TypeVar("T")
 ROOT = "as root"
 BOOT = "the kernel's command line"
+COMPUTE = "nova.conf [compute]"
 MANY = 32
 """The most lines of one remedy."""
 
@@ -112,7 +113,8 @@ def roles(snapshot: Snapshot) -> tuple[tuple[str, CpuSet], ...]:
 
 def housekeeping(snapshot: Snapshot, node: int | None = None) -> CpuSet:
     """The CPUs for interrupts and host work: of the node if it has some, else of the host; may be empty."""
-    free = snapshot.topology.online - union(cpus for _, cpus in roles(snapshot))
+    polled = snapshot.ovs.cpus if snapshot.ovs else CpuSet()
+    free = snapshot.topology.online - union(cpus for _, cpus in roles(snapshot)) - polled
     here = CpuSet.of(cpu.id for cpu in snapshot.topology.cpus if cpu.node == node)
     return free & here or free
 
@@ -157,6 +159,19 @@ def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *flags: str) -> 
 
 def isolcpus_flags(topology: Topology) -> frozenset[str]:
     return frozenset(arguments(topology.kernel.command_line).get("isolcpus", "").split(",")) & {*_FLAGS}
+
+
+def shared_without(reading: HostReading, isolated: CpuSet = CpuSet()) -> Iterator[Remedy]:
+    """Keeps floating guests off isolated CPUs and those of Open vSwitch. Where a plan has no other CPUs for vCPUs,
+    guests can only have CPUs of their own. With both sets empty, Nova gives floating guests all CPUs."""
+    snapshot = reading.snapshot
+    ovs = snapshot.ovs or OvsDpdk()
+    rest = snapshot.shared - isolated - ovs.cpus or reading.roles.vcpu
+    whole = (snapshot.dedicated | snapshot.shared) - ovs.cpus - ovs.masks.lcore
+    if rest and rest != snapshot.shared:
+        yield Remedy(f"cpu_shared_set = {rest}", COMPUTE)
+    elif snapshot.shared and whole and not rest:
+        yield Remedy(f"cpu_dedicated_set = {whole}, without cpu_shared_set", COMPUTE)
 
 
 def host_subject(reading: HostReading) -> Subject:

@@ -13,6 +13,7 @@ from pinner.checks.common import (
     host_subject,
     housekeeping,
     isolcpus_flags,
+    shared_without,
 )
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.machine.process import Process
@@ -133,7 +134,7 @@ def _floating(reading: HostReading) -> Iterator[Found]:
                 (Evidence("vCPUs", len(wrong)), Evidence("isolated CPUs", str(both))),
                 (
                     Remedy("pinner plan --strategy isolated", "as root, then pinner apply PLAN_ID"),
-                    Remedy(f"cpu_shared_set = {reading.snapshot.baseline - isolated}", "nova.conf [compute]"),
+                    *(shared_without(reading, isolated) if guest.nova else ()),
                 ),
             )
 

@@ -3,15 +3,15 @@ other. Pure. `pinner nova check` finds what keeps Nova from starting."""
 
 from collections.abc import Iterator
 
-from pinner.checks.common import argument_cpus, cpu_argument, host_subject
+from pinner.checks.common import COMPUTE, argument_cpus, cpu_argument, host_subject, shared_without
 from pinner.model.cpuset import CpuSet
+from pinner.model.guest.nova import set_line
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 
 FEW_CPUS, FEW_PERCENT = 5, 5.0
 TOPOLOGIES = "OpenStack Nova: admin/cpu-topologies.html"
-COMPUTE = "nova.conf [compute]"
 
 
 def _isolcpus(snapshot: Snapshot) -> CpuSet:
@@ -44,15 +44,8 @@ def _shared_isolated(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             f"CPUs {both} of cpu_shared_set are isolated",
             (Evidence("cpu_shared_set", str(snapshot.shared)), Evidence("isolated", str(both))),
-            (_shared_without(snapshot, both),),
+            tuple(shared_without(reading, both)),
         )
-
-
-def _shared_without(snapshot: Snapshot, isolated: CpuSet) -> Remedy:
-    """Keeps floating guests off isolated CPUs. With both sets empty, Nova gives them all CPUs."""
-    if rest := snapshot.shared - isolated or snapshot.baseline - isolated - snapshot.dedicated:
-        return Remedy(f"cpu_shared_set = {rest}", COMPUTE)
-    return Remedy(f"cpu_dedicated_set = {snapshot.dedicated | isolated}, without cpu_shared_set", COMPUTE)
 
 
 def _sets_overlap(reading: HostReading) -> Iterator[Found]:
@@ -65,19 +58,19 @@ def _sets_overlap(reading: HostReading) -> Iterator[Found]:
                 Evidence("cpu_shared_set", str(snapshot.shared)),
                 Evidence("cpu_dedicated_set", str(snapshot.dedicated)),
             ),
-            (Remedy(f"cpu_shared_set = {snapshot.shared - both}", COMPUTE),),
+            (Remedy(set_line("cpu_shared_set", snapshot.shared - both, reading.roles.vcpu), COMPUTE),),
         )
 
 
 def _affinity_isolated(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
     if both := _system_affinity(snapshot) & (_isolcpus(snapshot) | snapshot.topology.isolated):
-        rest = snapshot.baseline - both or snapshot.topology.online - both
+        rest = snapshot.baseline - both or reading.roles.cpus
         yield Found(
             host_subject(reading),
             f"process 1, and so every service, may use the isolated CPUs {both}",
             (Evidence("affinity of process 1", str(snapshot.baseline)), Evidence("isolated", str(both))),
-            (Remedy(f"CPUAffinity={rest}", "/etc/systemd/system.conf [Manager]", "reboot"),),
+            (Remedy(f"CPUAffinity={rest}", "/etc/systemd/system.conf [Manager]", "reboot"),) if rest else (),
         )
 
 
@@ -152,20 +145,22 @@ def _old_option(reading: HostReading) -> Iterator[Found]:
 
 def _polling(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
-    ovs = snapshot.ovs
-    if ovs is None:
+    if (ovs := snapshot.ovs) is None:
         return
-    sets = (("cpu_dedicated_set", snapshot.dedicated), ("cpu_shared_set", snapshot.shared))
-    masks = (("pmd-cpu-mask", ovs.masks.pmd | ovs.polling), ("dpdk-lcore-mask", ovs.masks.lcore))
-    for option, cpus in sets:
-        for name, mask in masks:
-            if both := cpus & mask:
-                yield Found(
-                    host_subject(reading),
-                    f"CPUs {both} of {option} are also those of Open vSwitch's {name}",
-                    (Evidence(option, str(cpus)), Evidence(name, str(mask))),
-                    (Remedy(f"{option} = {cpus - ovs.cpus}", COMPUTE),),
-                )
+    rest = snapshot.dedicated - ovs.cpus - ovs.masks.lcore
+    by_option = {
+        "cpu_dedicated_set": (snapshot.dedicated, (Remedy(set_line("cpu_dedicated_set", rest), COMPUTE),)),
+        "cpu_shared_set": (snapshot.shared, tuple(shared_without(reading))),
+    }
+    for option, use, both in ovs.in_sets(snapshot.nova_owns().sets):
+        cpus, remedies = by_option[option]
+        yield Found(
+            host_subject(reading),
+            f"CPUs {both} of {option} are also those of Open vSwitch's {use}",
+            (Evidence(option, str(cpus)), Evidence(use, str(both))),
+            remedies,
+            severity="critical" if both & ovs.cpus else None,
+        )
 
 
 CHECKS = (
@@ -235,10 +230,12 @@ CHECKS = (
     ),
     HostCheck(
         code="ovs-mask-in-nova-sets",
-        severity="critical",
-        summary="polling threads of Open vSwitch use CPUs of Nova's sets",
-        why="a polling thread uses its CPU whole: a vCPU on the same CPU gets half of the time, and packets are lost",
+        severity="warning",
+        summary="threads of Open vSwitch use CPUs of Nova's sets",
+        why="a polling thread uses its CPU whole: a vCPU on the same CPU gets half of the time, and packets are lost; "
+        "threads of dpdk-lcore-mask belong to the host, off the CPUs of pinned guests",
         source="Open vSwitch: topics/dpdk/pmd.html",
         find=_polling,
+        critical="the threads poll",
     ),
 )

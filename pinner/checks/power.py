@@ -137,7 +137,8 @@ def _emulators(reading: HostReading) -> Iterator[Found]:
         threads = [thread for thread in guest.emulator.threads if thread.affinity & vcpus]
         own = all(len(vcpu.thread.affinity) == 1 for vcpu in guest.vcpus if vcpu.thread)
         if threads and own and guest.emulator.policy != "isolate":
-            free = emulator_cpus(snapshot) - vcpu_cpus(snapshot) or snapshot.topology.online - vcpu_cpus(snapshot)
+            known, vcpu = reading.roles, vcpu_cpus(snapshot)
+            free = (emulator_cpus(snapshot) & known.cpus) - vcpu or known.emulator - vcpu
             yield Found(
                 Subject("guest", guest.name),
                 f"emulator threads of guest {guest.name} may run on CPUs that its vCPUs have to themselves",

@@ -100,8 +100,9 @@ HOST = [
     cfg.StrOpt(
         "ovsdb",
         default="/var/run/openvswitch/db.sock",
-        help="The Unix socket of Open vSwitch's database. pinner reads pmd-cpu-mask and dpdk-lcore-mask from it, and "
-        "allocates none of these CPUs. If nothing listens there, the host has no Open vSwitch.",
+        help="The Unix socket of Open vSwitch's database. pinner reads pmd-cpu-mask from it, and allocates none of "
+        "these CPUs; and dpdk-lcore-mask, whose cores housekeeping takes first. If nothing listens there, the host has "
+        "no Open vSwitch.",
     ),
 ]
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pinner.model.machine.interrupts import Balancer, DeviceIrqs
+from pinner.model.plan.plan import NO_ROLES, Roles
 from pinner.model.settings.cards import CardQueues, RefusedSetting, RpsQueue, RxCoalescing, RxRing
 from pinner.model.snapshot import Snapshot
 
@@ -189,6 +190,8 @@ class HostReading:
     """Between the two samples."""
     details: HostDetails = HostDetails()
     """Empty for a saved snapshot."""
+    roles: Roles = field(default=NO_ROLES, metadata={"exclude_if": lambda roles: not roles.cpus})
+    """Those of a plan, the only CPUs that a remedy gives to anyone; empty where the host has no plan."""
 
     @property
     def now(self) -> HostSample:

@@ -17,6 +17,7 @@ from pinner.model.machine.topology import FrequencyDomain, Topology
 from pinner.model.settings.cards import CardQueues, GuestRps, RefusedSetting, RpsQueue, RxCoalescing, RxRing
 
 OVS = "Open vSwitch (DPDK)"
+OVS_DAEMON = "ovs-vswitchd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class OvsMasks:
     pmd: CpuSet = CpuSet()
     """pmd-cpu-mask, of polling threads; empty: not set."""
     lcore: CpuSet = CpuSet()
-    """dpdk-lcore-mask, of DPDK's other threads; empty: not set."""
+    """dpdk-lcore-mask, of DPDK's other threads, which do not poll; empty: not set."""
     error: str = ""
     """Why the database could not be read; empty: it was read, or there is none."""
 
@@ -42,8 +43,19 @@ class OvsDpdk:
 
     @property
     def cpus(self) -> CpuSet:
-        """A thread that polls uses its CPU whole."""
-        return self.masks.pmd | self.masks.lcore | self.polling
+        """A thread that polls uses its CPU whole. Those of dpdk-lcore-mask do not."""
+        return self.masks.pmd | self.polling
+
+    def in_sets(self, nova: NovaSets) -> Iterator[tuple[str, str, CpuSet]]:
+        """Which option of Nova has CPUs of which threads, and these CPUs. Floating guests may share those of
+        dpdk-lcore-mask with the host."""
+        for option, use, both in (
+            ("cpu_dedicated_set", "polling threads", nova.dedicated & self.cpus),
+            ("cpu_dedicated_set", "dpdk-lcore-mask", (nova.dedicated & self.masks.lcore) - self.cpus),
+            ("cpu_shared_set", "polling threads", nova.shared & self.cpus),
+        ):
+            if both:
+                yield option, use, both
 
 
 MAX_SAMPLE_SECONDS = 300.0

@@ -18,11 +18,10 @@ from typing import Any
 from pinner.model.cpuset import MAX_CPUS, CpuSet, union
 from pinner.model.errors import Invalid
 from pinner.model.machine.process import Process
-from pinner.model.snapshot import OvsDpdk, OvsMasks
+from pinner.model.snapshot import OVS_DAEMON, OvsDpdk, OvsMasks
 from pinner.owners import owner_of
 from pinner.unix_connect import connect
 
-_DAEMON = "ovs-vswitchd"
 _POLLING = re.compile(r"pmd(?:-c[0-9]+/id:[0-9]*|-?[0-9]+)|>[^/]*/id:[0-9]+", re.ASCII)
 """pmd-c03/id:9 since Open vSwitch 2.12, pmd9 before. The kernel cuts at 15; since 3.2, Open vSwitch itself cuts the
 begin: >d-c127/id:1000."""
@@ -37,7 +36,7 @@ def dpdk(processes: Iterable[Process], masks: OvsMasks) -> OvsDpdk | None:
     polling = union(
         thread.affinity
         for process in processes
-        if process.name == _DAEMON and process.reserves
+        if process.name == OVS_DAEMON and process.reserves
         for thread in process.threads
         if len(thread.affinity) == 1 and _POLLING.fullmatch(thread.name)
     )

@@ -113,16 +113,23 @@ def conflicts(conf: NovaConf, sets: NovaSets) -> Iterator[Conflict]:
     if conf.pin_set:
         if sets.dedicated:
             why = "Nova does not start with both vcpu_pin_set and cpu_dedicated_set; use cpu_shared_set instead"
-            line = f"cpu_shared_set = {sets.shared - sets.dedicated}"
+            line = set_line("cpu_shared_set", sets.shared - sets.dedicated)
             yield Conflict("vcpu_pin_set", conf.pin_set, why, line)
         return
     if both := sets.dedicated & sets.shared:
         why = f"CPUs {both} are also in cpu_dedicated_set, and Nova does not start with both"
-        line = f"cpu_shared_set = {sets.shared - both}"
+        line = set_line("cpu_shared_set", sets.shared - both)
         yield Conflict("cpu_shared_set", conf.shared, why, line)
     if conf.reserved_cpus and (sets.dedicated or sets.shared):
         why = "Nova does not start with both reserved_host_cpus and a CPU set"
         yield Conflict("reserved_host_cpus", str(conf.reserved_cpus), why, "reserved_host_cpus = 0")
+
+
+def set_line(option: str, *choices: CpuSet) -> str:
+    """The line of nova.conf with the first of ``choices`` that has CPUs. Without one the option is commented out: Nova
+    starts with no empty set."""
+    chosen = next(filter(None, choices), None)
+    return f"{option} = {chosen}" if chosen else f"#{option}"
 
 
 def configured(ours: NovaSets, conf: NovaConf | None, guests: Collection[str] = ()) -> NovaSets:

@@ -45,6 +45,9 @@ class Roles:
         return self.housekeeping | self.emulator | self.vcpu
 
 
+NO_ROLES = Roles(CpuSet(), CpuSet(), CpuSet())
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """A guest, a process or some of its threads that the plan does not touch."""

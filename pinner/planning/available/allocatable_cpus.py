@@ -89,6 +89,8 @@ class AllocatableCpus:
     limits: tuple[CpuLimit, ...] = ()
     """What cgroups allow the guests: each set once, with the cgroup that allows the fewest; all CPUs for a guest
     without a limit. Empty: no guest has one."""
+    lcores: CpuSet = CpuSet()
+    """Whole cores of Open vSwitch's threads that do not poll: the host's, before all others."""
 
     @classmethod
     def of(
@@ -102,6 +104,7 @@ class AllocatableCpus:
     ) -> "AllocatableCpus":
         topology = snapshot.topology
         online = topology.online
+        lcores = snapshot.ovs.masks.lcore if snapshot.ovs else CpuSet()
         return cls(
             online=online,
             offline=topology.offline,
@@ -115,6 +118,7 @@ class AllocatableCpus:
             sockets=topology.sockets,
             minimum_cores=minimum_cores,
             isolating=isolating,
+            lcores=union(topology.online_cores[cpu] for cpu in lcores & online),
         )
 
     @property
@@ -137,7 +141,7 @@ class AllocatableCpus:
 
     @property
     def exclusive(self) -> CpuSet:
-        return self.for_vcpus(self.isolated - self.dedicated - self.restricted)
+        return self.for_vcpus(self.isolated - self.dedicated - self.restricted - self.lcores)
 
     def for_guests(self, cpus: CpuSet) -> CpuSet:
         """Of these, the CPUs that cgroups allow any guest."""

@@ -10,7 +10,7 @@ from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.machine.process import RESERVING_LOAD, ROOT, CpuLimit, Immovable, Process, Thread
 from pinner.model.plan.request import Request
-from pinner.model.snapshot import OVS, Snapshot
+from pinner.model.snapshot import OVS, OVS_DAEMON, Snapshot
 from pinner.model.text import and_more, listed
 from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.available.exclusions import (
@@ -53,6 +53,8 @@ class Restrictions:
 def restrictions(snapshot: Snapshot, request: Request) -> Restrictions:
     by_mask: dict[CpuSet, list[_Found]] = {}
     for process in snapshot.processes:
+        if snapshot.ovs is not None and process.name == OVS_DAEMON:
+            continue  # its polling threads are of_ovs, the others are housekeeping
         stays = process.immovable_reason == "not-permitted" or not is_asked(process, request)
         if process.immovable_reason in ("", "not-permitted") and stays:
             for mask, load in _masks(process).items():

@@ -6,14 +6,27 @@ Sources of the rules: Nova's nova/conf/compute.py and notifications.py, nova/vir
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from shlex import quote
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import Guest
-from pinner.model.guest.nova import DEFAULT_TOPIC, Finding, Listening, NovaConf, NovaReport, NovaSets, conflicts, cpus
+from pinner.model.guest.nova import (
+    DEFAULT_TOPIC,
+    Finding,
+    Listening,
+    NovaConf,
+    NovaGuest,
+    NovaReport,
+    NovaSets,
+    conflicts,
+    cpus,
+    set_line,
+)
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.request.processes import allocatable_cpus
+from pinner.planning.request.processes import allocatable_cpus, remedy_roles
 
 OURS = "pinner.conf [nova]"
 COMPUTE = "nova.conf [compute]"
@@ -91,12 +104,12 @@ def _sets(snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(option, why, f"{option} =", f"{OURS} (empty: pinner uses the value of nova.conf)")
     sets = NovaSets(ours.dedicated or nova_sets.dedicated, ours.shared or nova_sets.shared)
     for conflict in () if _malformed(snapshot.nova) else conflicts(snapshot.nova or NovaConf(()), sets):
-        yield Finding(conflict.option, conflict.why, conflict.line, _section(conflict.line.split()[0]))
+        yield Finding(conflict.option, conflict.why, conflict.line, _section(conflict.line.split()[0].lstrip("#")))
     known = snapshot.topology.online | snapshot.topology.offline
     for option, mine in (("cpu_dedicated_set", sets.dedicated), ("cpu_shared_set", sets.shared)):
         if absent := mine - known:
             why = f"the host has no CPUs {absent}"
-            yield Finding(option, why, f"{option} = {mine & known}", COMPUTE)
+            yield Finding(option, why, set_line(option, mine & known, *_others(snapshot, option)), COMPUTE)
 
 
 def _offline(snapshot: Snapshot) -> Iterator[Finding]:
@@ -107,13 +120,14 @@ def _offline(snapshot: Snapshot) -> Iterator[Finding]:
     if both := sets.shared & offline:
         option = "vcpu_pin_set" if conf.pin_set else "cpu_shared_set"
         why = f"CPUs {both} are offline, and Nova does not start with such a set"
-        yield Finding(option, why, f"{option} = {sets.shared - both}", _section(option))
+        line = set_line(option, sets.shared - both, *_others(snapshot, option))
+        yield Finding(option, why, line, _section(option))
     if (both := sets.dedicated & offline) and conf.sets_governors:
         why = f"CPUs {both} are offline, and Nova does not start then with the strategy governor"
         yield Finding("cpu_dedicated_set", why, f"chcpu --enable {both}", "")
     elif both and not conf.switches_cpus_off:
         why = f"CPUs {both} are offline; Nova accepts that only with cpu_power_management and the strategy cpu_state"
-        yield Finding("cpu_dedicated_set", why, f"cpu_dedicated_set = {sets.dedicated - both}", COMPUTE)
+        yield Finding("cpu_dedicated_set", why, set_line("cpu_dedicated_set", sets.dedicated - both), COMPUTE)
     if conf.power_management and not sets.dedicated:
         why = "it powers down CPUs of cpu_dedicated_set, which is not set; Nova 2023.1 does not start then"
         yield Finding("cpu_power_management", why, "cpu_power_management = false", LIBVIRT)
@@ -145,15 +159,17 @@ def _guests(snapshot: Snapshot) -> Iterator[Finding]:
     floating = [guest.name for guest in _novas(snapshot) if not guest.dedicated]
     if dedicated and floating and not snapshot.shared and conf is not None:
         why = f"guest {floating[0]} has no CPUs of its own, and Nova does not start without a set for such guests"
-        free = snapshot.topology.online - dedicated
-        yield Finding("cpu_shared_set", why, f"cpu_shared_set = {free}", COMPUTE)
+        yield Finding("cpu_shared_set", why, set_line("cpu_shared_set", *_others(snapshot, "cpu_shared_set")), COMPUTE)
     if not dedicated and (conf is None or conf.error or conf.pin_set):
         return
     for guest in snapshot.nova_owns().guests:
         if outside := guest.cpus - dedicated:
             why = f"Nova pinned it to CPUs {outside}, outside cpu_dedicated_set ({dedicated or 'not set'})"
             why = f"{why}: Nova may allocate them to other guests"
-            yield Finding(f"guest {guest.name}", why, f"cpu_dedicated_set = {dedicated | outside}", COMPUTE)
+            if outside & (_polled(snapshot) | snapshot.shared):
+                yield Finding(f"guest {guest.name}", why, _pin_anew(guest), "")
+            else:
+                yield Finding(f"guest {guest.name}", why, f"cpu_dedicated_set = {dedicated | outside}", COMPUTE)
 
 
 def _sending(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
@@ -214,17 +230,38 @@ def _ovs(snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding("ovsdb", why, "ovsdb = /path/of/db.sock", "pinner.conf [host]")
     if ovs.masks.pmd and (outside := ovs.polling - ovs.masks.pmd):
         why = f"threads of Open vSwitch poll on CPUs {outside}, outside pmd-cpu-mask ({ovs.masks.pmd})"
-        yield Finding("pmd-cpu-mask", why, _set_mask(ovs.polling | ovs.masks.pmd), "")
-    uses = (("polling threads", ovs.masks.pmd | ovs.polling), ("dpdk-lcore-mask", ovs.masks.lcore))
-    for option, mine in (("cpu_dedicated_set", snapshot.dedicated), ("cpu_shared_set", snapshot.shared)):
-        for use, cpus_of_ovs in uses:
-            if both := mine & cpus_of_ovs:
-                why = f"CPUs {both} are also those of Open vSwitch's {use}: guests would share them"
-                yield Finding(option, why, f"{option} = {mine - ovs.cpus}", COMPUTE)
+        allowed = outside - snapshot.dedicated - snapshot.shared
+        line = _set_mask(ovs.masks.pmd | allowed) if allowed else "systemctl restart ovs-vswitchd.service"
+        yield Finding("pmd-cpu-mask", why, line, "")
+    lines = {
+        "cpu_dedicated_set": set_line("cpu_dedicated_set", snapshot.dedicated - ovs.cpus - ovs.masks.lcore),
+        "cpu_shared_set": set_line("cpu_shared_set", snapshot.shared - ovs.cpus, *_others(snapshot, "cpu_shared_set")),
+    }
+    for option, use, both in ovs.in_sets(snapshot.nova_owns().sets):
+        why = f"CPUs {both} are also those of Open vSwitch's {use}: guests would share them"
+        yield Finding(option, why, lines[option], COMPUTE)
     for guest in snapshot.nova_owns().guests:
         if both := guest.cpus & ovs.cpus:
             why = f"Nova pinned it to CPUs {both}, which Open vSwitch uses for DPDK"
-            yield Finding(f"guest {guest.name}", why, f"cpu_dedicated_set = {snapshot.dedicated - ovs.cpus}", COMPUTE)
+            yield Finding(f"guest {guest.name}", why, _pin_anew(guest), "")
+
+
+def _polled(snapshot: Snapshot) -> CpuSet:
+    return snapshot.ovs.cpus if snapshot.ovs else CpuSet()
+
+
+def _pin_anew(guest: NovaGuest) -> str:
+    """Nova keeps a guest's CPUs until it moves."""
+    return f"openstack server migrate {quote(guest.uuid)}"
+
+
+def _others(snapshot: Snapshot, option: str) -> tuple[CpuSet, ...]:
+    """CPUs that floating guests may have instead of an empty set: a plan's for vCPUs; on a small host, all that a plan
+    may allocate."""
+    if option == "cpu_dedicated_set":
+        return ()
+    free = replace(snapshot, shared=CpuSet())
+    return remedy_roles(free).vcpu, allocatable_cpus(free, Request()).shared
 
 
 def _set_mask(wanted: CpuSet) -> str:

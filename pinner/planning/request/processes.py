@@ -8,10 +8,10 @@ from typing import Any
 
 from pinner.model.change import Target, TargetKey
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.errors import Invalid, NotFound
+from pinner.model.errors import Invalid, NoFit, NotFound
 from pinner.model.kinds import KINDS
 from pinner.model.machine.process import NOT_PERMITTED, Immovable, Process, Thread
-from pinner.model.plan.plan import LeftOut, PlacedTarget, Placement
+from pinner.model.plan.plan import NO_ROLES, LeftOut, PlacedTarget, Placement, Roles
 from pinner.model.plan.request import AUTO, ISOLATING, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.allocatable_cpus import (
@@ -31,7 +31,7 @@ from pinner.planning.available.restrictions import (
     reason_to_stay,
     restrictions,
 )
-from pinner.planning.available.roles import for_housekeeping, is_housekeeping_set
+from pinner.planning.available.roles import for_housekeeping, is_housekeeping_set, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,21 @@ def allocatable_cpus(
         demand=_demand(snapshot, request),
         limits=limits(snapshot, request),
     )
-    mask = _by_hand(base, request, of_processes, any_order=bool(snapshot.shared))
+    mask = _by_hand(base, request, of_processes, any_order=bool(snapshot.shared or base.lcores))
     kept = (each for each in of_processes if each.cpus != mask and (each.firm or not only_firm))
     return replace(keeping(base, kept), by_hand=mask)
+
+
+def remedy_roles(snapshot: Snapshot) -> Roles:
+    """The CPUs that the remedy of a finding may give to each role: those of a plan of this host, were Nova's
+    cpu_shared_set not set. No vCPU gets CPUs of the host. Empty where there is no such plan."""
+    request = Request()
+    allocatable = allocatable_cpus(replace(snapshot, shared=CpuSet()), request)
+    try:
+        roles = resolve(allocatable, request).roles
+    except (Invalid, NoFit):
+        return NO_ROLES
+    return replace(roles, vcpu=roles.vcpu - roles.housekeeping - roles.emulator)
 
 
 def _by_hand(

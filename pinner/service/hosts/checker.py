@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
@@ -28,6 +28,7 @@ from pinner.model.outcome.check import (
 from pinner.model.plan.request import FIXES, Request
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
+from pinner.planning.request.processes import remedy_roles
 
 LOG = logging.getLogger(__name__)
 GROUP = "pinner.checks"
@@ -57,7 +58,7 @@ class HostChecker:
 
     def check(self, reading: HostReading) -> CheckReport:
         """A check that raises, hangs or answers nonsense becomes a finding."""
-        checks = self._checks()
+        checks, reading = self._checks(), replace(reading, roles=remedy_roles(reading.snapshot))
         answers = [(check, self._begin(check, reading)) for check in checks]
         wait([answer for _, answer in answers], self._seconds)
         findings = [result for check, answer in answers for result in self._answer(check, answer)]

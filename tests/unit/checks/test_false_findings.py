@@ -255,7 +255,7 @@ def swapped(sample, other):
     ("shared", "dedicated", "isolated", "line"),
     [
         ("2-5", "", "4-7", "cpu_shared_set = 2-3"),
-        ("4-7", "", "4-7", "cpu_shared_set = 0-3,8-15"),
+        ("4-7", "", "4-7", "cpu_shared_set = 2-3,10-15"),
         ("4-7", "0-3,8-15", "4-7", "cpu_dedicated_set = 0-15, without cpu_shared_set"),
     ],
 )

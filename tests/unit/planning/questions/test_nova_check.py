@@ -218,7 +218,7 @@ def test_the_governor_of_cpu_0_is_not_novas() -> None:
 def test_a_floating_guest_without_a_shared_set_is_a_finding() -> None:
     floating = guest(1, 1, cpus("0-15"), nova=NovaIdentity("i", "p", "u", "f"))
     only_dedicated = replace(GOOD, shared="")
-    assert found(only_dedicated, [floating], shared="") == [("cpu_shared_set", "cpu_shared_set = 0-7", COMPUTE)]
+    assert found(only_dedicated, [floating], shared="") == [("cpu_shared_set", "cpu_shared_set = 4-7", COMPUTE)]
     assert found(only_dedicated, [pinned("8")], shared="") == []
 
 
@@ -258,8 +258,8 @@ def test_a_process_that_pinner_does_not_believe_is_a_finding() -> None:
 @pytest.mark.parametrize(
     ("conf", "dedicated", "remedies"),
     [
-        (GOOD, "8-15", ["cpu_dedicated_set = 7-15"]),
-        (replace(GOOD, dedicated=""), "", ["cpu_dedicated_set = 7-8"]),
+        (GOOD, "9-15", ["cpu_dedicated_set = 8-15"]),
+        (replace(GOOD, dedicated=""), "", ["cpu_dedicated_set = 8"]),
         (replace(GOOD, dedicated="", shared="", pin_set="2-7"), "", []),
     ],
     ids=["outside the set", "no set", "vcpu_pin_set"],
@@ -267,9 +267,15 @@ def test_a_process_that_pinner_does_not_believe_is_a_finding() -> None:
 def test_a_pinned_guest_outside_the_dedicated_set_is_a_finding(
     conf: NovaConf, dedicated: str, remedies: list[str]
 ) -> None:
-    checked = report(host(conf, [pinned("7", "8")], dedicated), BY_DEFAULT)
-    assert [one.remedy for one in checked.findings] == remedies
-    assert all(one.what == "guest g1" and one.where == COMPUTE for one in checked.findings)
+    checked = report(host(conf, [pinned("8")], dedicated), BY_DEFAULT)
+    assert [one.remedy for one in checked.findings if one.what == "guest g1"] == remedies
+
+
+def test_a_guest_that_nova_pinned_to_shared_cpus_is_pinned_anew() -> None:
+    """Nova does not start with sets that overlap."""
+    moved = pinned("7", "8")
+    checked = report(host(GOOD, [moved], "8-15"), BY_DEFAULT)
+    assert [one.remedy for one in checked.findings] == [f"openstack server migrate {moved.uuid}"]
 
 
 @pytest.mark.parametrize("name", ["irqbalance", "numad", "tuned"])
