@@ -1,21 +1,17 @@
 """What several checks need: growth of counters, CPUs by role, lines of remedies. Pure."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.errors import Invalid
 from pinner.model.guest.guest import Guest, Vcpu
+from pinner.model.machine.boot import argument, argument_cpus
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
 from pinner.model.reading import HostReading, Nic, NicCounters
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import OvsDpdk, Snapshot, emulator_cpus, restricted, vcpu_cpus
 
-_LAST = re.compile(r"\bN\b")
-_ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
-_FLAGS = ("nohz", "managed_irq", "domain")
 T = TypeVar("T")
 ROOT = "as root"
 BOOT = "the kernel's command line"
@@ -144,21 +140,12 @@ def kernel_argument(line: str) -> Remedy:
     return Remedy(line, BOOT, "reboot")
 
 
-def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *flags: str) -> Remedy:
+def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *needed: str) -> Remedy:
     """The argument ``name`` (isolcpus, nohz_full, rcu_nocbs) for the CPUs ``wanted``, with the CPUs and flags of this
-    boot. isolcpus without flags means domain (kernel-parameters.txt), and says so beside other flags."""
-    given = isolcpus_flags(topology) if name == "isolcpus" else frozenset()
-    if flags and not given and name in arguments(topology.kernel.command_line):
-        given = frozenset({"domain"})
+    boot."""
     known = topology.online | topology.offline
     cpus = (argument_cpus(topology, name) & known) | wanted
-    if not cpus:
-        return kernel_argument(f"no {name}")
-    return kernel_argument(f"{name}={','.join((*(flag for flag in _FLAGS if flag in given | {*flags}), str(cpus)))}")
-
-
-def isolcpus_flags(topology: Topology) -> frozenset[str]:
-    return frozenset(arguments(topology.kernel.command_line).get("isolcpus", "").split(",")) & {*_FLAGS}
+    return kernel_argument(argument(topology, name, cpus, *needed))
 
 
 def shared_without(reading: HostReading, isolated: CpuSet = CpuSet()) -> Iterator[Remedy]:
@@ -176,26 +163,6 @@ def shared_without(reading: HostReading, isolated: CpuSet = CpuSet()) -> Iterato
 
 def host_subject(reading: HostReading) -> Subject:
     return Subject("host", reading.snapshot.host)
-
-
-def arguments(command_line: str) -> dict[str, str]:
-    """The last one where a name is repeated; those after ``--`` are for init. A hyphen in a name is like an
-    underscore."""
-    words = _ARGUMENT.findall(command_line)
-    pairs = (word.partition("=") for word in (words[: words.index("--")] if "--" in words else words))
-    return {name.replace("-", "_"): value.strip('"') for name, _, value in pairs}
-
-
-def argument_cpus(topology: Topology, name: str) -> CpuSet:
-    """The CPUs of an argument such as isolcpus=managed_irq,domain,4-N. ``N`` is the last CPU, ``all`` means 0-N
-    (kernel-parameters.rst)."""
-    last = max(topology.online | topology.offline, default=0)
-    parts = arguments(topology.kernel.command_line).get(name, "").split(",")
-    numbers = (_LAST.sub(str(last), "0-N" if part == "all" else part) for part in parts)
-    try:
-        return CpuSet.parse(",".join(part for part in numbers if part[:1].isdecimal()))
-    except Invalid:
-        return CpuSet()
 
 
 def number(settings: Mapping[str, str], path: str) -> int | None:

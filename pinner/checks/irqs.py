@@ -8,15 +8,14 @@ from typing import NamedTuple
 
 from pinner.checks.common import (
     MANY,
-    argument_cpus,
     command,
     cpu_argument,
     device_node,
     housekeeping,
-    isolcpus_flags,
     roles,
 )
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.machine.boot import argument_cpus, isolcpus_flags
 from pinner.model.machine.interrupts import (
     CpuRole,
     DeviceInterrupts,

@@ -6,16 +6,15 @@ from shlex import quote
 
 from pinner.checks.common import (
     MANY,
-    argument_cpus,
-    arguments,
     command,
     cpu_argument,
     host_subject,
     housekeeping,
-    isolcpus_flags,
+    kernel_argument,
     shared_without,
 )
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.machine.boot import argument, argument_cpus, arguments, isolcpus_flags
 from pinner.model.machine.process import Process
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
@@ -62,8 +61,17 @@ def _not_isolated(reading: HostReading) -> Iterator[Found]:
             Subject("cpu", str(without)),
             f"CPUs {without} have nohz_full, and the scheduler balances load onto them",
             (Evidence("nohz_full", str(topology.nohz_full)), Evidence("isolated", str(topology.isolated))),
-            (cpu_argument(topology, "isolcpus", topology.nohz_full, "managed_irq", "domain"),),
+            tuple(_isolate(reading.snapshot, without)),
         )
+
+
+def _isolate(snapshot: Snapshot, without: CpuSet) -> Iterator[Remedy]:
+    """Not Nova's shared CPUs, on which guests float: they lose nohz_full instead."""
+    topology, shared = snapshot.topology, without & snapshot.shared
+    if without - shared:
+        yield cpu_argument(topology, "isolcpus", without - shared, "domain")
+    if shared:
+        yield kernel_argument(argument(topology, "nohz_full", topology.nohz_full - shared))
 
 
 def _unbound(reading: HostReading) -> Iterator[Found]:

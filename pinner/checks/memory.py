@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from pinner.checks.common import (
     ROOT,
-    arguments,
     command,
     find_each,
     growth,
@@ -16,6 +15,7 @@ from pinner.checks.common import (
     sysctl,
     sysctl_now,
 )
+from pinner.model.machine.boot import arguments
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.settings.sysctls import SYSCTLS

@@ -3,9 +3,10 @@ other. Pure. `pinner nova check` finds what keeps Nova from starting."""
 
 from collections.abc import Iterator
 
-from pinner.checks.common import COMPUTE, argument_cpus, cpu_argument, host_subject, shared_without
-from pinner.model.cpuset import CpuSet
+from pinner.checks.common import COMPUTE, cpu_argument, host_subject, kernel_argument, shared_without
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.nova import set_line
+from pinner.model.machine.boot import argument, argument_cpus
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
@@ -33,7 +34,7 @@ def _mixed(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             f"isolcpus frees CPUs {by_kernel} of cpu_dedicated_set, and CPUAffinity frees CPUs {by_systemd}",
             (Evidence("by isolcpus", str(by_kernel)), Evidence("by CPUAffinity", str(by_systemd))),
-            (cpu_argument(snapshot.topology, "isolcpus", snapshot.dedicated),),
+            (cpu_argument(snapshot.topology, "isolcpus", snapshot.dedicated, "domain"),),
         )
 
 
@@ -84,20 +85,24 @@ def _few(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             f"{len(others)} of {len(online)} CPUs are left for the host, emulator threads and all other guests",
             (Evidence("CPUs left", len(others)), Evidence("share", percent, "%"), Evidence("online CPUs", len(online))),
-            (Remedy(f"cpu_dedicated_set = {_smaller(snapshot)}", COMPUTE),),
+            tuple(_larger(snapshot)),
         )
 
 
-def _smaller(snapshot: Snapshot) -> CpuSet:
-    """The dedicated set without the cores of its first CPUs, so that FEW_CPUS are left if possible."""
-    online = snapshot.topology.online
-    wanted = max(FEW_CPUS, round(len(online) * FEW_PERCENT / 100))
-    kept = snapshot.dedicated
-    for cpu in snapshot.topology.cpus:
-        if len(online - kept - snapshot.topology.isolated) >= wanted or len(kept) <= 1:
-            break
-        kept -= cpu.siblings
-    return kept or snapshot.dedicated
+def _larger(snapshot: Snapshot) -> Iterator[Remedy]:
+    """Gives the host the first cores of the dedicated set that no guest has, until FEW_CPUS are left if possible."""
+    topology = snapshot.topology
+    wanted = max(FEW_CPUS, round(len(topology.online) * FEW_PERCENT / 100))
+    free = snapshot.dedicated - union(guest.cpus for guest in snapshot.nova_owns().guests)
+    kept, others = snapshot.dedicated, topology.online - snapshot.dedicated - topology.isolated
+    for cpu in topology.cpus:
+        if cpu.siblings <= free and len(kept) > len(cpu.siblings) and len(others) < wanted:
+            kept, others = kept - cpu.siblings, others | cpu.siblings
+    if freed := snapshot.dedicated - kept:
+        yield Remedy(f"cpu_dedicated_set = {kept}", COMPUTE)
+        for name in ("isolcpus", "nohz_full", "rcu_nocbs"):
+            if (cpus := argument_cpus(topology, name)) & freed:
+                yield kernel_argument(argument(topology, name, cpus - freed))
 
 
 def _several_nodes(reading: HostReading) -> Iterator[Found]:

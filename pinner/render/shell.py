@@ -98,9 +98,12 @@ def _isolation(plan: Plan) -> Iterator[str]:
     needs = plan.isolation
     if needs is None:
         return
-    yield "# In /etc/default/grub (with all of today's arguments: empty GRUB_CMDLINE_LINUX_DEFAULT), then"
-    yield "# update-grub (on some systems grub2-mkconfig -o /boot/grub2/grub.cfg), and reboot:"
-    yield _comment(needs.grub_line)
+    if needs.grub_line:
+        yield "# In /etc/default/grub (with all of today's arguments: empty GRUB_CMDLINE_LINUX_DEFAULT), then"
+        yield "# update-grub (on some systems grub2-mkconfig -o /boot/grub2/grub.cfg), and reboot:"
+        yield _comment(needs.grub_line)
+    elif needs.kernel_arguments:
+        yield _comment(f"Instead of the same arguments of the kernel's command line: {needs.kernel_arguments}")
     yield _comment(f"Or live. {needs.partition_note}")
     yield from (_comment(command) for command in needs.partition)
 

@@ -94,8 +94,10 @@ def _isolation(plan: Plan) -> Iterator[str]:
         return
     yield ""
     yield f"isolated CPUs: {isolation.wanted} wanted, {isolation.present or 'none'} of them isolated now"
-    yield f"  kernel arguments: {isolation.kernel_arguments}"
-    yield f"  /etc/default/grub: {isolation.grub_line}"
+    if isolation.kernel_arguments:
+        yield f"  kernel arguments: {isolation.kernel_arguments}"
+    if isolation.grub_line:
+        yield f"  /etc/default/grub: {isolation.grub_line}"
     yield f"  live partition: {isolation.partition_note}"
     yield from (f"    {command}" for command in isolation.partition)
 

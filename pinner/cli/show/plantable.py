@@ -99,11 +99,11 @@ def left_out(title: str, items: Iterable["LeftOut"]) -> Table | None:
 
 def isolation(needed: "Isolation") -> Table:
     missing = needed.wanted - needed.present
-    state = f"{needed.wanted}: this boot isolates " + (f"all but {missing}" if missing else "all of them")
+    state = "none of them is" if missing == needed.wanted else f"all but {missing} are" if missing else "all are"
+    lines = (("kernel arguments", needed.kernel_arguments), ("/etc/default/grub", needed.grub_line))
     return facts(
-        ("isolated CPUs", state),
-        ("kernel arguments", needed.kernel_arguments),
-        ("/etc/default/grub", needed.grub_line),
+        ("isolated CPUs", f"{needed.wanted}: {state} isolated now"),
+        *(line for line in lines if line[1]),
         *(("live partition", command) for command in needed.partition),
         ("live form", needed.partition_note),
     )

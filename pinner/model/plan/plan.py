@@ -71,11 +71,13 @@ class Isolation:
     wanted: CpuSet
     """CPUs that the kernel should isolate."""
     present: CpuSet
-    """Those that this boot isolates."""
+    """Those that are isolated now."""
     kernel_arguments: str
-    """isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST"""
+    """isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST, with this boot's flags and CPUs. Empty: Nova's
+    floating guests may use the wanted CPUs."""
     grub_line: str
-    """The line for /etc/default/grub, with the current arguments."""
+    """The line for /etc/default/grub, with the current arguments. Empty: no arguments, or a capture left values of the
+    current ones out."""
     partition: tuple[str, ...]
     """Shell commands that isolate the wanted CPUs live in a cgroup v2 partition; empty: the kernel has no
     partitions."""

@@ -16,7 +16,7 @@ from pinner.model.change import TargetKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.kinds import PartitionState
-from pinner.model.plan.plan import LeftOut, Roles, Wanted
+from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
 from pinner.model.plan.request import AUTO, ISOLATED
 from pinner.model.snapshot import WORK, cgroup_target
 from pinner.planning.available import isolation
@@ -67,6 +67,11 @@ def place(context: Context, resolved: Resolved) -> Answer:
     return _placed(context, resolved, allocation)
 
 
+def _isolable(context: Context, resolved: Resolved) -> CpuSet:
+    """The CPUs that vCPUs could have after a reboot."""
+    return isolation.for_boot(context.snapshot, resolved.roles.vcpu) | context.allocatable.exclusive
+
+
 def _placed(context: Context, resolved: Resolved, allocation: Allocation) -> Answer:
     exclusive, topology = context.allocatable.exclusive, context.snapshot.topology
     roles = replace(resolved.roles, vcpu=exclusive)
@@ -77,21 +82,24 @@ def _placed(context: Context, resolved: Resolved, allocation: Allocation) -> Ans
             wanted += pin(guest, place.cpus, f"an isolated CPU of its own; {why_here(context, guest, place.nodes)}")
     unplaced = _with_remedy(context, resolved, allocation.unplaced)
     # More isolated CPUs are worth a reboot only if another guest then fits.
-    goal = exclusive if unplaced == allocation.unplaced else resolved.roles.vcpu
+    goal = exclusive if unplaced == allocation.unplaced else _isolable(context, resolved)
+    if not allocation.places and goal == exclusive:
+        goal = CpuSet()
     return Answer(
         roles,
         tuple(wanted),
         unplaced,
         (*resolved.warnings, *isolation.lacking(topology, exclusive)),
-        isolation.describe(topology.kernel, goal, exclusive),
+        isolation.describe(context.snapshot, goal, exclusive),
         optimality=allocation.optimality,
     )
 
 
 def _not_isolated(context: Context, resolved: Resolved) -> Answer:
-    roles, kernel = resolved.roles, context.snapshot.topology.kernel
-    needs = isolation.describe(kernel, roles.vcpu, context.allocatable.exclusive)
-    never_fit = {left.target: left for left in allocate(context, roles.vcpu).unplaced}
+    wanted = _isolable(context, resolved)
+    never_fit = {left.target: left for left in allocate(context, wanted).unplaced}
+    is_useful = len(never_fit) < len(context.guests)
+    needs = isolation.describe(context.snapshot, wanted, CpuSet()) if is_useful else None
     unplaced = (
         never_fit.get(
             guest.target,
@@ -102,19 +110,33 @@ def _not_isolated(context: Context, resolved: Resolved) -> Answer:
         )
         for guest in context.guests
     )
-    live = ", or make the live cgroup partition" if needs.partition else ""
     return Answer(
-        roles,
-        tuple(place_host_processes(context, roles)),
+        resolved.roles,
+        tuple(place_host_processes(context, resolved.roles)),
         tuple(unplaced),
         resolved.warnings,
         needs,
-        blocked=f"CPUs {roles.vcpu} are not isolated: reboot with {needs.kernel_arguments}{live}",
+        blocked=_how_to_isolate(needs) if needs else _why_none(context, wanted),
     )
 
 
+def _how_to_isolate(needs: Isolation) -> str:
+    live = ", or make the live cgroup partition" if needs.partition else ""
+    return f"CPUs {needs.wanted} are not isolated: reboot with {needs.kernel_arguments}{live}"
+
+
+def _why_none(context: Context, wanted: CpuSet) -> str:
+    if not wanted:
+        why = f"none can be: floating guests need Nova's cpu_shared_set ({context.snapshot.shared}) balanced"
+    elif context.guests:
+        why = f"no guest fits those that could be ({wanted})"
+    else:
+        why = f"no guest needs one; a plan with a guest says how to isolate CPUs {wanted}"
+    return f"no CPU is isolated for vCPUs, and {why}"
+
+
 def _with_remedy(context: Context, resolved: Resolved, unplaced: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
-    wanted = resolved.roles.vcpu
+    wanted = _isolable(context, resolved)
     if not unplaced or wanted <= context.allocatable.exclusive:
         return unplaced
     never_fit = {left.target for left in allocate(context, wanted).unplaced}
@@ -125,7 +147,7 @@ def _with_remedy(context: Context, resolved: Resolved, unplaced: tuple[LeftOut, 
 
 
 def _remedy(context: Context, resolved: Resolved) -> str:
-    wanted = resolved.roles.vcpu
+    wanted = _isolable(context, resolved)
     return f"this boot isolates {len(context.allocatable.exclusive)} of the {len(wanted)} CPUs wanted ({wanted})"
 
 
@@ -160,13 +182,13 @@ def _place_live(context: Context, resolved: Resolved) -> Answer:
         wanted += (*place_emulator(guest, emulators[guest.uuid]), *pin(guest, where.cpus, why))
     if kernel.partitions:
         wanted += _partitions(context, guests, scopes, whole)
-    needs = isolation.describe(kernel, union(scopes.values()), context.snapshot.topology.isolated)
+    needs = isolation.describe(context.snapshot, union(scopes.values()), context.snapshot.topology.isolated)
     return Answer(
         roles,
         tuple(wanted),
         tuple(unplaced),
         resolved.warnings,
-        replace(needs, partition=(), partition_note=_NOTE) if kernel.partitions else needs,
+        replace(needs, partition=(), partition_note=_NOTE) if needs and kernel.partitions else needs,
         "" if kernel.partitions else isolation.no_partitions(kernel),
         allocation.optimality,
     )

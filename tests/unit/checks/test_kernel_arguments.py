@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from data.field import dpdk
 from support.hosts import cpus
 from support.made_up.check_cases_hosts import booted
 from support.made_up.readings import Seen, findings, irq, placed, reading
+
+from pinner.model.reading import HostReading
 
 
 def lines(made, code):
@@ -31,7 +34,7 @@ def test_an_argument_without_its_absent_cpus_means_what_it_meant(boot, line):
 def test_the_remedies_of_arguments_that_miss_each_other_do_not_swap_the_cpus():
     made = reading(top=booted("isolcpus=4-11 nohz_full=2-7 rcu_nocbs=1-7", isolated="4-11", nohz_full="2-7"))
     assert lines(made, "isolation-without-nohz") == ["nohz_full=2-11"]
-    assert lines(made, "nohz-without-isolation") == ["isolcpus=managed_irq,domain,2-11"]
+    assert lines(made, "nohz-without-isolation") == ["isolcpus=2-11"]
     assert lines(made, "isolation-without-nocbs") == ["rcu_nocbs=1-11"]
 
 
@@ -51,6 +54,21 @@ def test_the_argument_for_managed_interrupts_helps_and_isolates_no_more_cpus(boo
     """The kernel has one list of CPUs for all flags of isolcpus."""
     sample = Seen(irqs=(irq(40, on, {int(on): 10}, managed=True),))
     assert lines(reading(sample, guests=[placed()], top=booted(boot, isolated=isolated)), "irq-managed") == expected
+
+
+def test_shared_cpus_of_nova_lose_nohz_full_instead_of_being_isolated():
+    made = reading(top=booted("nohz_full=2-7", nohz_full="2-7"), shared=cpus("6-9"))
+    assert lines(made, "nohz-without-isolation") == ["isolcpus=managed_irq,domain,2-5", "nohz_full=2-5"]
+
+
+def test_the_host_gets_dedicated_cpus_that_no_guest_has_and_the_kernel_balances():
+    found = findings(HostReading(dpdk.HOST))
+    assert [remedy.line for each in found if each.code == "nova-few-host-cpus" for remedy in each.remedies] == [
+        "cpu_dedicated_set = 4,6-15,20,22-31",
+        "isolcpus=2-4,6-15,18-20,22-31",
+        "nohz_full=2-4,6-15,18-20,22-31",
+        "rcu_nocbs=2-4,6-15,18-20,22-31",
+    ]
 
 
 def test_work_queues_that_have_only_isolated_cpus_get_others():

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
 from support.hosts import plain
 from support.values import NOON, cpus, make_plan
 
+from pinner.cli.show.plantable import isolation
 from pinner.cli.show.roles import uses_now, uses_planned
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Emulator, Guest, Vcpu
@@ -73,9 +75,16 @@ def test_planned_sets_and_cpus_that_are_never_allocated():
 
 
 def test_planned_isolated_vcpus():
-    isolation = Isolation(cpus("3-4"), CpuSet(), "isolcpus=3-4", "", (), "")
-    plan = replace(make_plan(), roles=Roles(cpus("0"), cpus("1"), cpus("2-4")), isolation=isolation)
+    needed = Isolation(cpus("3-4"), CpuSet(), "isolcpus=3-4", "", (), "")
+    plan = replace(make_plan(), roles=Roles(cpus("0"), cpus("1"), cpus("2-4")), isolation=needed)
     assert letters(uses_planned(snapshot(), plan)) == "HEVII..."
+
+
+@pytest.mark.parametrize(("present", "told"), [("", "none of them is"), ("3", "all but 4 are"), ("3-4", "all are")])
+def test_the_table_of_isolation_says_what_is_isolated_now(present, told):
+    (line, *others) = isolation(Isolation(cpus("3-4"), cpus(present), "", "", (), "live")).plain(80)
+    assert line == f"isolated CPUs  3-4: {told} isolated now"
+    assert [other.split()[0] for other in others] == ["live"]
 
 
 def test_merged_roles_on_a_small_host():

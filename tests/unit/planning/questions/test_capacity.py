@@ -172,7 +172,7 @@ def test_live_partitions_do_not_tell_their_room() -> None:
         (snapshot(HOST, dedicated=cpus("0-31")), Request(), "no CPU is left"),
         (snapshot(HOST), Request(housekeeping="0-99"), "32-99 are absent"),
         (snapshot(HOST, nova=NovaConf(("nova.conf",), error="denied")), Request(), "cannot determine which CPUs Nova"),
-        (snapshot(HOST), Request("isolated"), "are not isolated: reboot with"),
+        (snapshot(HOST), Request("isolated"), "no guest needs one; a plan with a guest says how to isolate CPUs"),
         (snapshot(HOST, [guest(1, 1, HOST.online)]), Request(guests=("g1",)), "the policy names its guests"),
     ],
     ids=["nothing-left", "absent", "nova-unknown", "blocked", "named"],

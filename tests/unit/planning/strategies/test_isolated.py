@@ -7,10 +7,7 @@ from support.hosts import GIB, KERNEL, applied, cpus, guest, interleaved, plain,
 
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.planning.available.isolation import grub_line
 from pinner.planning.planner import plan
-
-ARGUMENTS = "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3"
 
 
 def vcpu_cpus(made: Plan) -> dict[str, list[int]]:
@@ -182,26 +179,6 @@ def test_isolcpus_without_nohz_full_or_rcu_nocbs_gives_warnings(line: str, nohz_
     assert all(words in warning for words, warning in zip(warned, warnings, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("current", "remaining"),
-    [
-        ("", ""),
-        ("BOOT_IMAGE=/boot/vmlinuz-6.1 root=UUID=1-2 ro initrd=\\initrd quiet", "quiet "),
-        ("intel_iommu=on isolcpus=5 nohz_full=5 rcu-nocbs=5 mitigations=off", "intel_iommu=on mitigations=off "),
-        ("rw rootflags=subvol=@ console=ttyS0,115200n8", "rw rootflags=subvol=@ console=ttyS0,115200n8 "),
-        ('dyndbg="file a.c +p" price=$5`x`', r"dyndbg=\"file a.c +p\" price=\$5\`x\` "),
-    ],
-)
-def test_the_grub_line_contains_the_current_arguments(current: str, remaining: str) -> None:
-    assert grub_line(current, cpus("2-3")) == f'GRUB_CMDLINE_LINUX="{remaining}{ARGUMENTS}"'
-
-
-def test_arguments_for_init_stay_last_in_the_grub_line() -> None:
-    assert grub_line("quiet -- single root=no", cpus("2-3")) == (
-        f'GRUB_CMDLINE_LINUX="quiet {ARGUMENTS} -- single root=no"'
-    )
-
-
 def test_the_plan_has_the_commands_of_the_live_form_where_the_kernel_has_partitions() -> None:
     made = plan(snapshot(plain(32), [guest(1, 2, cpus("0-31"))]), "s", Request("isolated"))
     assert made.isolation is not None
@@ -213,7 +190,7 @@ def test_the_plan_has_the_commands_of_the_live_form_where_the_kernel_has_partiti
 @pytest.mark.parametrize(("cgroup", "why"), [("v1", "mounted as cgroup v1"), ("v2", "older"), ("none", "not mounted")])
 def test_the_plan_says_why_the_kernel_has_no_partitions(cgroup: str, why: str) -> None:
     top = topology({0: [[c] for c in range(8)]}, kernel=replace(KERNEL, cgroup=cgroup, partitions=False))
-    made = plan(snapshot(top), "s", Request("isolated"))
+    made = plan(snapshot(top, [guest(1, 1, top.online)]), "s", Request("isolated"))
     assert made.isolation is not None
     assert made.isolation.partition == ()
     assert why in made.isolation.partition_note
