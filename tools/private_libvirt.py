@@ -86,14 +86,16 @@ def guest_xml(
     plugged: int | None = None,
     memory_mib: int = 64,
     iothreads: int = 1,
+    cpuset: str = "",
     extra: str = "",
     devices: str = "",
 ) -> str:
     """The domain XML of a small diskless guest. ``kind`` is qemu (TCG) or kvm; ``plugged`` is the number of vCPUs at
-    the start; ``extra`` is put into <domain>, ``devices`` into <devices>."""
+    the start; ``cpuset`` is that of <vcpu>; ``extra`` is put into <domain>, ``devices`` into <devices>."""
+    inside = f" placement='static' cpuset='{cpuset}'" if cpuset else ""
     return (
         f"<domain type='{kind}'><name>{name}</name><memory unit='MiB'>{memory_mib}</memory>"
-        f"<vcpu current='{plugged or vcpus}'>{vcpus}</vcpu><iothreads>{iothreads}</iothreads>{extra}"
+        f"<vcpu{inside} current='{plugged or vcpus}'>{vcpus}</vcpu><iothreads>{iothreads}</iothreads>{extra}"
         f"<os><type arch='x86_64' machine='pc'>hvm</type></os>"
         f"<devices><emulator>{EMULATOR}</emulator><memballoon model='none'/>{devices}</devices></domain>"
     )

@@ -81,6 +81,13 @@ class PlanParameters(Input):
         Annotated[int, Field(ge=0, le=MAX_BUDGET), Whole],
         Field(description="How many nodes of its search tree the solver of `optimal` may visit."),
     ] = _DEFAULT.solver_budget
+    released_guests: Annotated[
+        Names,
+        Field(
+            description="Names or UUIDs of guests to place also outside the CPUs of their definition (<vcpu cpuset>) "
+            "and of an operator's pins."
+        ),
+    ] = _DEFAULT.released_guests
     excluded_guests: Annotated[Names, Field(description="Names or UUIDs of guests that the plan must not change.")] = (
         _DEFAULT.excluded_guests
     )

@@ -153,7 +153,7 @@ def _require_run(run: Run, host: str) -> None:
 
 
 def _require_request(request: Request) -> None:
-    for name in ("guests", "processes", "excluded_guests", "excluded_processes"):
+    for name in ("guests", "processes", "released_guests", "excluded_guests", "excluded_processes"):
         if (count := len(getattr(request, name))) > MAX_NAMES:
             raise Invalid(f"request {name}", count, f"at most {MAX_NAMES} names")
 

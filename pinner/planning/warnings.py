@@ -25,6 +25,7 @@ from pinner.planning.strategies.strategy import Strategy
 _ALWAYS_READ = (
     "strategy",
     "excluded_guests",
+    "released_guests",
     "excluded_processes",
     "nova_emulators",
     "minimum_cores",
@@ -61,8 +62,7 @@ def of_host(context: Context, strategies: Mapping[str, Strategy], roles: Roles) 
     yield from restrictions.warnings(context.allocatable)
     for guest in snapshot.guests:
         yield from exclusions.warnings_of_flavor(guest, strategies)
-    for name in unknown_guests(snapshot, request.excluded_guests):
-        yield f"excluded_guests names {name!r}: libvirt knows no such guest now"
+    yield from _absent(snapshot, request)
     if request.with_processes and not request.guests:
         yield "with_processes has no effect: a request for all guests moves the host's busy processes anyway"
     if not moves_processes(request) and (busy := _busy_outside(context, roles)):
@@ -86,6 +86,18 @@ def of_plan(
     yield from _realtime_warnings(snapshot, context.request, answer.roles, measured.masks)
     yield from core_classes.warnings(snapshot.topology, answer.wanted)
     yield from filter(None, [worsening_warning(objective, answer.roles), exchange_warning(needed)])
+
+
+def _absent(snapshot: Snapshot, request: Request) -> Iterator[str]:
+    for field in ("excluded_guests", "released_guests"):
+        for name in unknown_guests(snapshot, getattr(request, field)):
+            yield f"{field} names {name!r}: libvirt knows no such guest now"
+    present = CpuSet.of(cpu.id for cpu in snapshot.topology.cpus)
+    for guest in snapshot.guests:
+        if absent := guest.restriction - present:
+            yield f"guest {guest.name}: <vcpu cpuset='{guest.restriction}'> names CPUs {absent}, which the host lacks"
+        if absent := union(pin.cpus for pin in guest.operator_pins) - present:
+            yield f"guest {guest.name}: an operator's pins name CPUs {absent}, which the host lacks"
 
 
 def _busy_outside(context: Context, roles: Roles) -> int:

@@ -28,7 +28,7 @@ OBSERVE_SECONDS = 1.0
 """The sample of a command that makes no plan; that of a plan is configured."""
 
 REQUEST = tuple(field.name for field in fields(Request))
-_LISTS = ("guests", "processes", "excluded_guests", "excluded_processes", "remedies", "fix")
+_LISTS = ("guests", "processes", "released_guests", "excluded_guests", "excluded_processes", "remedies", "fix")
 
 
 def host_option(parser: Parser) -> None:
@@ -134,6 +134,15 @@ def _target_options(group: Options) -> None:
         action="append",
         dest="processes",
         help="also move this process (name or pid), even if it is idle or restricted by its owner; may be repeated",
+    )
+
+    group.add_argument(
+        "--release-cpuset",
+        metavar="GUEST",
+        action="append",
+        dest="released_guests",
+        help="place this guest (name or UUID) also outside the CPUs of its definition (<vcpu cpuset>) and of an "
+        "operator's pins; a plan warns if no such guest exists now; may be repeated",
     )
 
 

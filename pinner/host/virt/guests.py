@@ -29,6 +29,8 @@ from pinner.model.guest.guest import (
 from pinner.model.guest.nova import NovaGuest
 from pinner.model.run.journal import RecordedPins
 
+ONLINE = "sys/devices/system/cpu/online"
+
 
 @dataclass(frozen=True, slots=True)
 class ActiveDomain:
@@ -123,6 +125,7 @@ def read_guest(
         cgroups=units.units_of(pid),
         own_pins=tuple(PartPin(kind, part, cpus) for (kind, part), cpus in xml.own_pins.items()),
         operator_pins=tuple(_foreign_pins(root, domain, pid)),
+        restriction=_restriction(root, xml),
         unread=domain.unread,
         numa=GuestNuma(xml.cells, xml.memory, resident.huge if xml.huge_pages else {}, cell_pins(domain)),
         shared_vcpus=shared_vcpus(xml.nova, len(xml.vcpus)),
@@ -153,7 +156,7 @@ def without_recorded_pins(guest: Guest, recorded: RecordedPins) -> Guest:
 
 
 def pinned_by_nova(root: Path, domains: Iterable[ActiveDomain]) -> Iterator[NovaGuest]:
-    online = files.cpu_list(root / "sys/devices/system/cpu/online") or CpuSet()
+    online = files.cpu_list(root / ONLINE) or CpuSet()
     for domain in domains:
         if _dedicated(domain):
             policy, emulator = _emulator_policy(domain), domain.xml.emulator_pin or CpuSet()
@@ -192,8 +195,14 @@ def _restricting(root: Path, xml: Domain) -> Iterator[tuple[Part, CpuSet]]:
     return ((part, cpus) for part, cpus in xml.without_own_pins.pins.items() if not unpinned <= cpus)
 
 
+def _restriction(root: Path, xml: Domain) -> CpuSet:
+    """Nova writes its cpu_shared_set there."""
+    cpus = CpuSet() if xml.nova else xml.cpuset or CpuSet()
+    return CpuSet() if (files.cpu_list(root / ONLINE) or CpuSet()) <= cpus else cpus
+
+
 def _unpinned(root: Path, xml: Domain) -> CpuSet:
-    return xml.cpuset or files.cpu_list(root / "sys/devices/system/cpu/online") or CpuSet()
+    return xml.cpuset or files.cpu_list(root / ONLINE) or CpuSet()
 
 
 TAP_COUNTERS = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")

@@ -250,6 +250,9 @@ class Guest:
     """Live pins that are pinner's, by its metadata. They claim no CPUs."""
     operator_pins: tuple[OperatorPin, ...] = ()
     """A plan leaves a guest with such pins alone unless its request names it."""
+    restriction: CpuSet = CpuSet()
+    """CPUs of its definition (<vcpu cpuset>) for all its threads; empty: any, or Nova wrote it. A plan places it
+    there."""
     unread: str = ""
     """Why libvirt does not describe it: a plan leaves it alone. Empty: libvirt describes it."""
     numa: GuestNuma = field(default_factory=GuestNuma)

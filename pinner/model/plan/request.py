@@ -55,6 +55,9 @@ class Request:
     """For ``isolated``, as in Nova: prefer = use sibling threads; isolate = leave them idle; require = must exist."""
     isolation: Isolating = "boot"
     """For ``isolated``: boot = CPUs that the kernel's arguments isolate; live = cgroup v2 partitions made now."""
+    released_guests: tuple[str, ...] = field(default=(), metadata={"exclude_if": lambda names: not names})
+    """Names or UUIDs of guests to place outside the CPUs of their definition (<vcpu cpuset>) and of an operator's pins,
+    too; they may be absent. JSON leaves it out where it is empty."""
     excluded_guests: tuple[str, ...] = ()
     """Names or UUIDs to skip; they may be absent."""
     excluded_processes: tuple[str, ...] = ()

@@ -53,7 +53,8 @@ class RestrictedAffinity:
     """Per cent of one CPU, all threads together."""
     named: bool = False
     """The configuration names its owner: no administrator made it by hand as a set of pinner's."""
-    of_guest: bool = False
+    guest: str = ""
+    """The UUID of the guest whose vCPUs are pinned there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,9 @@ class AllocatableCpus:
     without a limit. Empty: no guest has one."""
     lcores: CpuSet = CpuSet()
     """Whole cores of Open vSwitch's threads that do not poll: the host's, before all others."""
+    confined: tuple[CpuSet, ...] = ()
+    """Whole cores to which a definition or an operator restricts vCPUs, the widest first: automatic sets take them
+    last."""
 
     @classmethod
     def of(
@@ -150,6 +154,15 @@ class AllocatableCpus:
     def for_vcpus(self, cpus: CpuSet) -> CpuSet:
         """Of these, the CPUs that Nova and cgroups allow any guest's vCPUs."""
         return self.for_guests(self.nova.for_vcpus(cpus))
+
+    def in_turn(self, free: CpuSet) -> tuple[CpuSet, ...]:
+        """In the order in which automatic sets take them: those that vCPUs may not use come first."""
+        for_guests, for_vcpus = self.for_guests(free), self.for_vcpus(free)
+        parts = [for_vcpus]
+        for cpus in self.confined:
+            parts = [part for part in (*(each - cpus for each in parts), *(each & cpus for each in parts)) if part]
+        in_turn = (free - for_guests, for_guests - for_vcpus, *parts)
+        return tuple(part for cpus in in_turn for part in (cpus & self.lcores, cpus - self.lcores))
 
     def cores_worth(self, cpus: CpuSet) -> float:
         return round(fsum(shape.worth(cpus) for shape in self.shapes), 6)

@@ -31,15 +31,6 @@ def asked_for(process: Process, request: Request) -> bool:
     return bool(names) and (process.name in names or str(process.pid) in names)
 
 
-def is_left_to_operator(guest: Guest, request: Request) -> bool:
-    return bool(guest.operator_pins) and not guest.dedicated and not is_named(guest, request.guests)
-
-
-def operators_cpus(guest: Guest) -> CpuSet:
-    """Also those that a pin takes only at the next start."""
-    return union(pin.cpus for pin in guest.operator_pins if pin.kind == "vcpu" and len(pin.cpus) == 1)
-
-
 def own_cpus(guest: Guest) -> CpuSet:
     """CPUs that vCPUs have one by one; pinner's own pins, which an excluded guest keeps, are no claim of its
     owner's."""

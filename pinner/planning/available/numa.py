@@ -1,5 +1,6 @@
-"""A guest and the host's NUMA nodes: the CPUs to which its memory, Nova's pins of its cells, and cgroups bind its
-threads (docs/strategies.md), and the KiB that it can still get on each node. A node without CPUs binds no thread.
+"""A guest and the host's NUMA nodes: the CPUs to which its memory, Nova's pins of its cells, its definition and cgroups
+bind its threads (docs/strategies.md), and the KiB that it can still get on each node. A node without CPUs binds no
+thread.
 
 Resident memory is where it is; the rest is booked on the node of the guest's vCPUs, because Linux allocates a page on
 the node of the CPU that touches it first (admin-guide/mm/numa_memory_policy.rst).
@@ -35,15 +36,19 @@ class NumaBound:
     nodes: CpuSet | None
     """For the guest's other threads; None: any."""
 
+    @property
+    def why(self) -> str:
+        return "; ".join(group.why for group in self.groups if group.why)
+
     def of(self, target: Target) -> VcpuGroup:
         if target.kind == "vcpu":
             return next((group for group in self.groups if target.part in group.vcpus), VcpuGroup(()))
-        return VcpuGroup((), self.nodes, "; ".join(group.why for group in self.groups if group.why))
+        return VcpuGroup((), self.nodes, self.why)
 
 
 def bound_of(guest: Guest, topology: Topology) -> NumaBound | None:
     """None where no vCPU has one."""
-    if not (is_bound_to_nodes(guest) or guest.cpu_limits):
+    if not (is_bound_to_nodes(guest) or guest.cpu_limits or guest.restriction):
         return None
     # A node that has lost its CPUs still binds.
     nodes = topology.cpus_by_node
@@ -56,8 +61,8 @@ def bound_of(guest: Guest, topology: Topology) -> NumaBound | None:
     if not any(cpus is not None for cpus in groups):
         return None
     near = None if None in groups else _whole_nodes(groups, nodes)
-    if near is not None and guest.cpu_limits:
-        near = allowed(guest, near)
+    if near is not None:
+        near = allowed(guest, near & guest.restriction if guest.restriction else near)
     return NumaBound(tuple(VcpuGroup(tuple(vcpus), cpus, _joined(why[cpus])) for cpus, vcpus in groups.items()), near)
 
 
@@ -102,6 +107,8 @@ def _bounds(guest: Guest, vcpu: int, nodes: Mapping[int, CpuSet]) -> Iterator[tu
             yield cpus, f"{what} on node{'s' * (len(ids) > 1)} {CpuSet.of(ids)}"
     if pin := guest.numa.pins.get(vcpu):
         yield pin, f"CPUs {pin} from Nova"
+    if guest.restriction:
+        yield guest.restriction, f"CPUs {guest.restriction} from its definition (<vcpu cpuset>)"
     for limit in guest.cpu_limits:
         yield limit.cpus, f"CPUs {limit.cpus} from {limit}"
 

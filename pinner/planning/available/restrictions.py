@@ -17,11 +17,10 @@ from pinner.planning.available.exclusions import (
     asked_for,
     is_excluded_guest,
     is_excluded_process,
-    is_left_to_operator,
-    operators_cpus,
     own_cpus,
 )
 from pinner.planning.available.numa import allowed
+from pinner.planning.available.operator_pins import owned
 from pinner.planning.available.slices import ROLES
 
 NAMED = 5
@@ -96,11 +95,12 @@ def restricted_since(snapshot: Snapshot, request: Request, in_use: CpuSet) -> It
 
 
 def of_guests(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffinity]:
+    own = owned(snapshot, request)
     for guest in snapshot.guests:
-        if is_excluded_guest(guest, request) and (cpus := own_cpus(guest)):
-            yield RestrictedAffinity(cpus, f"guest {guest.name}, which is excluded", of_guest=True)
-        elif is_left_to_operator(guest, request) and (cpus := operators_cpus(guest) & snapshot.topology.online):
-            yield RestrictedAffinity(cpus, f"guest {guest.name}, which an operator pinned", of_guest=True)
+        if cpus := own.get(guest.uuid, CpuSet()):
+            yield RestrictedAffinity(cpus, f"guest {guest.name}, which an operator pinned", guest=guest.uuid)
+        if is_excluded_guest(guest, request) and (rest := own_cpus(guest) - cpus):
+            yield RestrictedAffinity(rest, f"guest {guest.name}, which is excluded", guest=guest.uuid)
 
 
 def of_ovs(snapshot: Snapshot) -> Iterator[RestrictedAffinity]:

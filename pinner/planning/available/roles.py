@@ -134,7 +134,7 @@ def _literal(allocatable: AllocatableCpus, field: str, value: str) -> CpuSet:
         return CpuSet()
     cpus = CpuSet.parse(value, field)
     if wrong := allocatable.objections(cpus):
-        restricted = any(each.cpus & cpus and not each.of_guest for each in allocatable.restrictions)
+        restricted = any(each.cpus & cpus and not each.guest for each in allocatable.restrictions)
         hint = "; to free a process's CPUs, name it in processes (--process)" if restricted else ""
         refused = cpus - allocatable.shared
         raise Invalid(field, value, f"CPUs that pinner may allocate; {'; '.join(wrong)}{hint}", cpus=str(refused))

@@ -77,10 +77,8 @@ def _of_node(
     allocatable: AllocatableCpus, request: Request, node: int | None, free: CpuSet, steps: Steps, *, isolating: bool
 ) -> Slices:
     """Roles share CPUs where no CPU would be left for vCPUs."""
-    for_vcpus, for_guests, lcores = allocatable.for_vcpus(free), allocatable.for_guests(free), allocatable.lcores
-    by_use = (free - for_guests, for_guests - for_vcpus, for_vcpus)
-    parts = (part for cpus in by_use for part in (cpus & lcores, cpus - lcores))
-    cores = _FreeCores(allocatable, tuple(parts))
+    for_vcpus, for_guests = allocatable.for_vcpus(free), allocatable.for_guests(free)
+    cores = _FreeCores(allocatable, allocatable.in_turn(free))
     autos = (request.housekeeping == AUTO, request.emulator == AUTO)
     if not free or not any(autos):
         return Slices(vcpu=free)

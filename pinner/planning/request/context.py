@@ -22,12 +22,12 @@ from pinner.planning.available import exclusions
 from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.available.exclusions import (
     is_excluded_guest,
-    is_left_to_operator,
     is_named,
     own_cpus,
     require_running_guests,
 )
 from pinner.planning.available.numa import MemoryBalance, NumaBound, VcpuGroup, bounds_of, is_bound_to_nodes
+from pinner.planning.available.operator_pins import is_left_to_operator, pins_of, released
 from pinner.planning.available.restrictions import restricted_since
 from pinner.planning.available.roles import Resolved, resolve
 from pinner.planning.request.processes import (
@@ -114,7 +114,7 @@ class Context:
             require_running_guests(snapshot, request)
             require_asked(snapshot, request)
             require_threshold(snapshot, request)
-        snapshot = in_order(snapshot)
+        snapshot = released(in_order(snapshot), request)
         if placement is not None:
             snapshot = without_own_masks(snapshot, placement)
         scope = _Scope.of(snapshot, request, placement)
@@ -163,7 +163,9 @@ class Context:
 
     @cached_property
     def of_others(self) -> CpuSet:
-        return union(own_cpus(guest) for guest in self.others)
+        """CPUs that vCPUs of guests have to themselves which this request does not place."""
+        pinned = union(each.cpus for each in self.allocatable.restrictions if each.guest)
+        return union(own_cpus(guest) for guest in self.others) | pinned
 
     @cached_property
     def _groups(self) -> dict[str, tuple[VcpuGroup, ...]]:
@@ -284,15 +286,27 @@ def why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) ->
         return "its metadata excludes it (pin-off)"
     if is_named(guest, request.excluded_guests):
         return "the request excludes it (excluded_guests)"
-    return _operators_pins(guest)
+    return f"{_operators_pins(guest)}{_owned(guest, allocatable)}; to place it, name it in guests (--guest)"
 
 
 def _operators_pins(guest: Guest) -> str:
-    defined = [pin for pin in guest.operator_pins if pin.written == "definition"]
+    defined = [pin for pin in pins_of(guest) if pin.written == "definition"]
     pins = defined or guest.operator_pins
     parts = [f"{pin.kind}{'' if pin.part is None else f' {pin.part}'} to {pin.cpus}" for pin in pins]
     where = "in its definition" if defined else "through libvirt while it runs"
-    return f"an operator pinned it {where}: {listed(parts, _NAMED)}; to place it, name it in guests (--guest)"
+    return f"an operator pinned it {where}: {listed(parts, _NAMED)}"
+
+
+def _owned(guest: Guest, allocatable: AllocatableCpus) -> str:
+    own = union(each.cpus for each in allocatable.restrictions if each.guest == guest.uuid)
+    others = [
+        f"CPUs {both} with {each.owner}"
+        for each in allocatable.restrictions
+        if each.guest != guest.uuid and (both := own & each.cpus)
+    ]
+    shared = f" (it shares {listed(others, _NAMED)})" if others else ""
+    rest = union(pin.cpus for pin in pins_of(guest) if pin.kind == "vcpu") & allocatable.online - own
+    return (f"; it owns CPUs {own}{shared}" if own else "") + (f"; other guests may share CPUs {rest}" if rest else "")
 
 
 def _emulators(guest: Guest, request: Request) -> str:

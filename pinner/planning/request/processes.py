@@ -22,6 +22,7 @@ from pinner.planning.available.allocatable_cpus import (
     qemus_own_threads,
 )
 from pinner.planning.available.exclusions import asked_for, is_excluded_process
+from pinner.planning.available.operator_pins import confined
 from pinner.planning.available.restrictions import (
     is_asked,
     keeping,
@@ -68,6 +69,7 @@ def allocatable_cpus(
         idle=tuple(_outside(restricted.idle, in_use)),
         demand=_demand(snapshot, request),
         limits=limits(snapshot, request),
+        confined=confined(snapshot, request),
     )
     mask = _by_hand(base, request, of_processes, any_order=bool(snapshot.shared or base.lcores))
     kept = (each for each in of_processes if each.cpus != mask and (each.firm or not only_firm))

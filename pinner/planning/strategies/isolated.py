@@ -49,7 +49,7 @@ class Isolated:
         # Imported here, because a plan of another strategy needs no packing.
 
         resolved = context.resolve(isolating=True)
-        context, left_out = divided(context, resolved.roles)
+        context, left_out = divided(context, resolved.roles, apart=True)
         answer = place(context, resolved)
         return replace(answer, unplaced=(*left_out, *answer.unplaced))
 

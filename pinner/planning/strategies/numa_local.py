@@ -16,11 +16,10 @@ from pinner.planning.strategies.allocator import node_choice
 from pinner.planning.strategies.strategy import (
     COMMON,
     Answer,
-    beside,
     divided,
     float_over,
     floating_warnings,
-    place_emulator,
+    place_beside,
     place_host_processes,
 )
 
@@ -45,7 +44,7 @@ class NumaLocal:
         wanted = list(place_host_processes(context, roles))
         for guest in context.guests:
             if homes := chosen.homes.get(guest.uuid):
-                wanted += place_emulator(guest, beside(context, resolved, guest, homes.values()))
+                wanted += place_beside(context, resolved, guest, homes.values())
                 for group, node in homes.items():
                     why = node_choice.reason(context.snapshot, guest, node)
                     wanted += float_over(guest, group, pools[node], why)

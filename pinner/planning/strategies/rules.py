@@ -224,24 +224,27 @@ def _wrong_targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str
 
 def _cpus(answer: Answer, context: Context) -> Iterator[str]:
     """Thousands of threads share a handful of sets: each is looked at only where the union of a kind breaks a rule."""
-    sets: dict[tuple[TargetKind, bool], dict[int, Wanted]] = {}
+    sets: dict[tuple[TargetKind, bool, bool], dict[int, Wanted]] = {}
+    confined = {guest.uuid for guest in context.guests if guest.restriction}
     for want in answer.wanted:
         if want.state is None:
             kind, bits = want.target.kind, want.cpus.bits
-            alike = kind, kind == "vcpu" and bits.bit_count() == 1
+            alike = kind, kind == "vcpu" and bits.bit_count() == 1, want.target.owner in confined
             if (wanted := sets.get(alike)) is None:
                 wanted = sets[alike] = {}
             wanted.setdefault(bits, want)
-    for (kind, one_to_one), wanted in sets.items():
-        allowed = _role(kind, answer.roles)
+    for (kind, one_to_one, is_confined), wanted in sets.items():
+        allowed = _role(kind, answer.roles, confined=is_confined)
         every, floating = CpuSet(reduce(or_, wanted)), not one_to_one
         if not (all(wanted) and every <= allowed) or context.allocatable.objections(every, floating=floating):
             for want in wanted.values():
                 yield from _wrong_cpus(want, allowed, context, floating=floating)
 
 
-def _role(kind: TargetKind, roles: Roles) -> CpuSet:
-    return {"process": roles.housekeeping, "vcpu": roles.vcpu}.get(kind, roles.emulator)
+def _role(kind: TargetKind, roles: Roles, *, confined: bool) -> CpuSet:
+    """A definition may leave a guest no CPU of the emulator set."""
+    beside = roles.emulator | roles.vcpu if confined else roles.emulator
+    return {"process": roles.housekeeping, "vcpu": roles.vcpu}.get(kind, beside)
 
 
 def _wrong_cpus(want: Wanted, allowed: CpuSet, context: Context, *, floating: bool) -> Iterator[str]:

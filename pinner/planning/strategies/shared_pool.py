@@ -9,7 +9,7 @@ from pinner.planning.strategies.strategy import (
     divided,
     float_over,
     floating_warnings,
-    place_emulator,
+    place_beside,
     place_host_processes,
 )
 
@@ -30,7 +30,7 @@ class SharedPool:
         wanted = list(place_host_processes(context, roles))
         context, unplaced = divided(context, roles)
         for guest in context.guests:
-            wanted += place_emulator(guest, context.near(guest, roles.emulator))
+            wanted += place_beside(context, resolved, guest)
             for group in context.groups(guest):
                 wanted += float_over(guest, group, roles.vcpu, _REASON)
         return Answer(roles, tuple(wanted), unplaced, (*resolved.warnings, *floating_warnings(context, roles)))

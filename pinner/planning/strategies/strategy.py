@@ -148,11 +148,20 @@ def place_host_processes(context: Context, roles: Roles) -> Iterator[Wanted]:
         yield Wanted(move.target, roles.housekeeping, move.reason)
 
 
-def place_emulator(guest: Guest, cpus: CpuSet) -> Iterator[Wanted]:
+def place_emulator(guest: Guest, cpus: CpuSet, reason: str = "") -> Iterator[Wanted]:
     for target in guest.threads_by_target:
         if target.kind == "vcpu":
             break
-        yield Wanted(target, cpus, _BESIDE[target.kind])
+        yield Wanted(target, cpus, reason or _BESIDE[target.kind])
+
+
+def place_beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[NodeId] = ()) -> Iterator[Wanted]:
+    """``nodes`` are those of its vCPUs. Where its definition leaves the guest no CPU of the emulator set, QEMU's own
+    threads share those of the vCPUs."""
+    if cpus := beside(context, resolved, guest, nodes):
+        return place_emulator(guest, cpus)
+    why = f"{context.bounds[guest.uuid].why}, and so no CPU of the emulator set: QEMU's own threads share the vCPUs'"
+    return place_emulator(guest, context.near(guest, resolved.roles.vcpu), why)
 
 
 def float_over(guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
@@ -160,12 +169,14 @@ def float_over(guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Ite
         yield Wanted(guest.vcpu_targets[vcpu], group.within(cpus), group.why or reason)
 
 
-def divided(context: Context, roles: Roles) -> tuple[Context, tuple[LeftOut, ...]]:
-    """The guests whose nodes have CPUs of each set, and the others: only bound guests can be left out."""
+def divided(context: Context, roles: Roles, *, apart: bool = False) -> tuple[Context, tuple[LeftOut, ...]]:
+    """The guests whose nodes have CPUs of each set, and the others: only bound guests can be left out. With ``apart``
+    none shares its vCPUs' CPUs with QEMU's own threads."""
     left_out = tuple(
         LeftOut(guest.target, why)
         for guest in context.guests
-        if (guest.uuid in context.bounds or guest.uuid in context.cores) and (why := _lacking(context, guest, roles))
+        if (guest.uuid in context.bounds or guest.uuid in context.cores)
+        and (why := _lacking(context, guest, roles, apart=apart))
     )
     out = {each.target.owner for each in left_out}
     return replace(context, guests=tuple(guest for guest in context.guests if guest.uuid not in out)), left_out
@@ -182,13 +193,13 @@ def why_here(context: Context, guest: Guest, nodes: Iterable[NodeId]) -> str:
     return bound or "; ".join([node_choice.reason(context.snapshot, guest, node) for node in nodes])
 
 
-def _lacking(context: Context, guest: Guest, roles: Roles) -> str:
+def _lacking(context: Context, guest: Guest, roles: Roles, *, apart: bool) -> str:
     for group in context.groups(guest):
         if not group.within(roles.vcpu):
             why = group.why or f"the guest may only use CPUs {group.cpus}"
             return f"{why}, where the vCPU set ({roles.vcpu}) has no CPU"
-    if not context.near(guest, roles.emulator):
-        whys = "; ".join(group.why for group in context.bounds[guest.uuid].groups)
+    if not context.near(guest, roles.emulator) and (apart or not guest.restriction):
+        whys = context.bounds[guest.uuid].why
         return f"{whys}, where the emulator set ({roles.emulator}) has no CPU"
     return ""
 

@@ -44,11 +44,17 @@ class Pinner:
 
     housekeeping: str = AUTO
     """AUTO: what the programs of the machine do decides which CPU the guests get."""
+    released: tuple[str, ...] = ()
 
     def plan(self, *guests: Guest) -> Plan:
         """A new plan for all guests, or for those that are named."""
         names = tuple(guest.name for guest in guests)
-        request = Request(guests=names, busy_threshold=NEVER_BUSY, housekeeping=self.housekeeping)
+        request = Request(
+            guests=names,
+            busy_threshold=NEVER_BUSY,
+            housekeeping=self.housekeeping,
+            released_guests=self.released,
+        )
         return self.service.plan("here", request, None, 0.0, CALLER)
 
     def apply(self, plan: Plan, *, persist: bool = False) -> str:
@@ -88,9 +94,9 @@ def start(start_guest, kill):
     """Starts guests that end with the test."""
     started = []
 
-    def start(*pins: str, persistent: bool = True) -> Guest:
+    def start(*pins: str, persistent: bool = True, cpuset: str = "") -> Guest:
         tune = f"<cputune>{''.join(pins)}</cputune>" if pins else ""
-        started.append(start_guest(persistent=persistent, extra=tune))
+        started.append(start_guest(persistent=persistent, extra=tune, cpuset=cpuset))
         return started[-1]
 
     yield start
@@ -202,3 +208,29 @@ def test_a_guest_that_starts_with_pins_of_pinner_in_its_definition_is_placed(sta
     assert why_skipped(again, guest) == ""
     assert [change for change in again.changes if change.target.owner == guest.uuid] == []
     virsh("destroy", guest.name)
+
+
+@pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "transient"])
+def test_a_guest_stays_on_the_cpus_of_its_definition_unless_it_is_released(start, virsh, pinner, persistent):
+    first = str(ONLINE[0])
+    guest, _ = start(cpuset=first, persistent=persistent), start()
+    before = masks(guest.pid)
+    beside = replace(pinner, housekeeping=LAST)
+    plan = beside.plan()
+    assert {str(want.cpus) for want in plan.wanted if want.target.owner == guest.uuid} == {first}
+    run = beside.apply(plan)
+    assert (masks(guest.pid), beside.plan().changes, beside.drift()) == (before, (), [])
+    beside.rollback(run)
+
+    outside = replace(pinner, housekeeping=first)
+    assert [left.why for left in outside.plan().unplaced] == [
+        f"the guest has CPUs {first} from its definition (<vcpu cpuset>), where the vCPU set ({LAST}) has no CPU"
+    ]
+    released = replace(outside, released=(guest.name,))
+    run = released.apply(released.plan())
+    assert set(masks(guest.pid).values()) == {LAST}
+    assert released.plan().changes == ()
+    released.rollback(run)
+    assert restored(guest, before)
+    assert f"cpuset='{first}'" in virsh("dumpxml", guest.name)
+    assert {str(want.cpus) for want in beside.plan().wanted if want.target.owner == guest.uuid} == {first}

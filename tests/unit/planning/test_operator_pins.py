@@ -43,8 +43,8 @@ def test_a_guest_that_an_operator_pinned_is_reported_and_left_alone(strategy: st
     assert [(left.label, left.why) for left in made.skipped] == [
         (
             "guest g1",
-            "an operator pinned it in its definition: vcpu 0 to 20, vcpu 1 to 21; to place it, name it in guests "
-            "(--guest)",
+            "an operator pinned it in its definition: vcpu 0 to 20, vcpu 1 to 21; it owns CPUs 20-21; to place it, "
+            "name it in guests (--guest)",
         )
     ]
     assert not cpus("20-21") & made.roles.cpus
@@ -66,7 +66,7 @@ def test_the_reason_names_live_pins_where_the_definition_has_none_and_only_the_f
     here = host(pinned(1, "4", "5", "6", "7", "8", "9", written="live"))
     assert plan(here, "s", Request()).skipped[0].why == (
         "an operator pinned it through libvirt while it runs: vcpu 0 to 4, vcpu 1 to 5, vcpu 2 to 6, vcpu 3 to 7 and "
-        "2 more; to place it, name it in guests (--guest)"
+        "2 more; it owns CPUs 4-9; to place it, name it in guests (--guest)"
     )
 
 

@@ -95,6 +95,7 @@ def test_a_plan_accepts_every_field_of_a_request(client):
         "busy_threshold": 7,
         "smt": "isolate",
         "isolation": "live",
+        "released_guests": ["g3"],
         "excluded_guests": ["g1"],
         "excluded_processes": ["sshd.service"],
         "nova_emulators": True,

@@ -47,8 +47,11 @@ def test_a_policy_keeps_the_values_of_options_that_are_not_given(pinner, cli):
     assert cli("policy", "show").status == 2
     cli("policy", "set", "--yes", "--strategy", "numa-local", "--exclude-guest", "g1", "--exclude-guest", "g2")
     assert pinner.policies["h1"] == Policy(Request("numa-local", excluded_guests=("g1", "g2")), "observe")
-    shown = cli("policy", "set", "--yes", "--mode", "enforce", "--exclude-process", "sshd.service", "--json").out
-    request = Request("numa-local", excluded_guests=("g1", "g2"), excluded_processes=("sshd.service",))
+    more = ("--exclude-process", "sshd.service", "--release-cpuset", "g3")
+    shown = cli("policy", "set", "--yes", "--mode", "enforce", *more, "--json").out
+    request = Request(
+        "numa-local", released_guests=("g3",), excluded_guests=("g1", "g2"), excluded_processes=("sshd.service",)
+    )
     assert codec.load(Policy, shown) == pinner.policies["h1"] == Policy(request, "enforce")
     cli("policy", "set", "--yes", "--reset", "--mode", "propose")
     assert pinner.policies["h1"] == Policy(mode="propose")

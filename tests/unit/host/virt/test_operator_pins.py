@@ -89,6 +89,20 @@ def test_live_pins_that_a_guest_brought_from_another_host_do_not_count(tmp_path,
     assert found == (["definition vcpu 0 4"] if definition else [])
 
 
+@pytest.mark.parametrize(
+    ("inside", "rest", "restriction"),
+    [("2-3", "", "2-3"), ("3,99", "", "3,99"), ("0-15", "", ""), ("", "", ""), ("2-3", NOVA, "")],
+    ids=["some", "an absent one", "every one", "none", "Nova's cpu_shared_set"],
+)
+def test_the_cpus_of_a_definition_restrict_a_guest_unless_nova_wrote_them(tmp_path, inside, rest, restriction):
+    root = two_nodes(tmp_path)
+    process(root, 100, command=QEMU)
+    found = xml(cpuset=inside, rest=rest)
+    domain = ActiveDomain(UUID, "vm", "running", found, found)
+    guest = read_guest(root, domain, qemu.find(root, {UUID}), UnitReader(root))
+    assert (str(guest.restriction), guest.operator_pins) == (restriction, ())
+
+
 def test_the_pins_of_a_guest_of_nova_are_not_an_operators(tmp_path):
     found = xml("vcpu 0 0-3", "emulator 0-3", rest=NOVA)
     assert pins_of(tmp_path, found, found) == []

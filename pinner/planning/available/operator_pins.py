@@ -1,0 +1,75 @@
+"""Which guests stay where an operator pinned them, and the CPUs that their pins own (docs/strategies.md)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest.guest import Guest, OperatorPin
+from pinner.model.plan.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning.available.exclusions import is_excluded_guest, is_named
+
+
+def released(snapshot: Snapshot, request: Request) -> Snapshot:
+    """The guests that the request releases have neither a restriction nor an operator's pins."""
+    if not request.released_guests:
+        return snapshot
+    guests = (
+        replace(guest, restriction=CpuSet(), operator_pins=()) if is_named(guest, request.released_guests) else guest
+        for guest in snapshot.guests
+    )
+    return replace(snapshot, guests=tuple(guests))
+
+
+def is_left_to_operator(guest: Guest, request: Request) -> bool:
+    named = is_named(guest, request.guests) or is_named(guest, request.released_guests)
+    return not guest.dedicated and not named and bool(pins_of(guest))
+
+
+def pins_of(guest: Guest) -> tuple[OperatorPin, ...]:
+    """Also real-time vCPUs that its definition restricts: they stop every other thread on these CPUs."""
+    if not guest.restriction:
+        return guest.operator_pins
+    pinned = {pin.part for pin in guest.operator_pins if pin.kind == "vcpu"}
+    return guest.operator_pins + tuple(
+        OperatorPin("vcpu", vcpu, guest.restriction, "definition") for vcpu in _realtime(guest) if vcpu not in pinned
+    )
+
+
+def owned(snapshot: Snapshot, request: Request) -> dict[str, CpuSet]:
+    """By UUID: the online CPUs of pins that vCPUs use alone, also at the next start only. These are CPUs with a pinned
+    vCPU for each core or more, of whichever guests, and those of real-time vCPUs."""
+    cores, pins = snapshot.topology.online_cores, list(_vcpu_pins(snapshot, request))
+
+    def is_full(cpus: CpuSet) -> bool:
+        vcpus = {(guest.uuid, vcpu) for guest, vcpu, mask in pins if mask <= cpus}
+        return len(vcpus) >= len({cores[cpu].lowest for cpu in cpus})
+
+    full = {mask for mask in {mask for _, _, mask in pins} if len(mask) == 1 or is_full(mask)}
+    by_guest: dict[str, CpuSet] = {}
+    for guest, vcpu, mask in pins:
+        if mask in full or vcpu in _realtime(guest):
+            by_guest[guest.uuid] = by_guest.get(guest.uuid, CpuSet()) | mask
+    return by_guest
+
+
+def confined(snapshot: Snapshot, request: Request) -> tuple[CpuSet, ...]:
+    """Whole cores to which vCPUs are restricted, by a definition or an operator's pins, the widest first."""
+    cores, online = snapshot.topology.online_cores, snapshot.topology.online
+    masks = {guest.restriction & online for guest in released(snapshot, request).guests if guest.restriction}
+    masks |= {mask for _, _, mask in _vcpu_pins(snapshot, request)}
+    wholes = {union(cores[cpu] for cpu in mask) for mask in masks}
+    return tuple(sorted(wholes, key=lambda cpus: (-len(cpus), list(cpus))))
+
+
+def _vcpu_pins(snapshot: Snapshot, request: Request) -> Iterator[tuple[Guest, int | None, CpuSet]]:
+    """Of the guests that the request leaves alone."""
+    for guest in released(snapshot, request).guests:
+        stays = is_left_to_operator(guest, request) or (is_excluded_guest(guest, request) and not guest.dedicated)
+        for pin in pins_of(guest) if stays else ():
+            if pin.kind == "vcpu" and (cpus := pin.cpus & snapshot.topology.online):
+                yield guest, pin.part, cpus
+
+
+def _realtime(guest: Guest) -> list[int]:
+    return [vcpu.id for vcpu in guest.vcpus if vcpu.thread and vcpu.thread.realtime]
