@@ -77,7 +77,7 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
             corrected = corrected_later_runs(to_undo, entries, host, journal, earlier_boot=earlier)
         # From here on, a recovery finishes a rollback that is interrupted.
         notes = Notes(run, len(entries), journal, now, progress, corrected=corrected)
-        return Undoing(notes, entries, host, earlier_boot=earlier).roll_back(persist=to_undo.persist)
+        return Undoing(notes, entries, host, len(noted), earlier_boot=earlier).roll_back(persist=to_undo.persist)
     finally:
         journal.leave(run)
 
@@ -89,7 +89,9 @@ def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], dat
             whole = whole_undo(run, journal.in_force(run.host), now(), host)
             journal.intend(*whole.entries)
         notes = Notes(run, len(whole.entries), journal, now, progress)
-        return Undoing(notes, undoable(run, whole.entries), host).roll_back(persist=False, damaged=whole.damaged)
+        return Undoing(notes, undoable(run, whole.entries), host, len(whole.entries)).roll_back(
+            persist=False, damaged=whole.damaged
+        )
     finally:
         journal.leave(run)
 

@@ -90,11 +90,13 @@ def summary(failures: Collection[tuple[Entry, str]], groups: int) -> str:
     return f"{len(reasons)} of {groups} guests and processes are not placed: {listed(reasons, NAMED, '; ')}"
 
 
-def losses(lost: Sequence[Entry], changes: int) -> str:
+def losses(lost: Sequence[Entry], changes: int, needless: int) -> str:
+    """``changes``: all of the run; ``needless`` of them had nothing to undo."""
     if not lost:
         return ""
     why = "; ".join(entry.error for entry in lost[:LOSSES])
-    return f"{len(lost)} of {changes} changes could not be undone: {why}"
+    others = f", and {needless} needed no undo" if needless else ""
+    return f"{len(lost)} of {changes} changes could not be undone{others}: {why}"
 
 
 def unreadable(damaged: Sequence[Damaged]) -> str:

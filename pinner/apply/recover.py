@@ -43,12 +43,10 @@ def _resolve(
     to_undo = journal.run(run.undoes) if run.undoes else run
     earlier = to_undo.is_of_earlier_boot(boot)
 
-    def undoing(entries: Sequence[Entry], corrected: Sequence[Entry] = ()) -> Undoing:
-        known = reported(run, entries)
-        notes = Notes(
-            run, len(entries), journal, now, lambda *_: None, resumed=True, corrected=corrected, reported=known
-        )
-        return Undoing(notes, entries, host, earlier_boot=earlier)
+    def undoing(due: Sequence[Entry], corrected: Sequence[Entry] = ()) -> Undoing:
+        known = reported(run, due)
+        notes = Notes(run, len(due), journal, now, lambda *_: None, resumed=True, corrected=corrected, reported=known)
+        return Undoing(notes, due, host, len(entries), earlier_boot=earlier)
 
     entries, damaged = journal.readable_entries(to_undo.id)
     if run.undoes_all:

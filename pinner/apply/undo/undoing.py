@@ -42,10 +42,14 @@ def with_prior_facts(
 class Undoing:
     """Its run is open in the journal."""
 
-    def __init__(self, notes: Notes, entries: Sequence[Entry], host: Host, *, earlier_boot: bool = False) -> None:
+    def __init__(
+        self, notes: Notes, entries: Sequence[Entry], host: Host, changes: int, *, earlier_boot: bool = False
+    ) -> None:
+        """``entries`` of the run's ``changes`` are undone."""
         self._notes = notes
         self._run = notes.run
         self._entries = entries
+        self._changes = changes
         self._host = host
         self._earlier_boot = earlier_boot
         self._at_once = host.guests_at_once if are_independent(entry.change for entry in entries) else 1
@@ -56,7 +60,7 @@ class Undoing:
         """Undo an interrupted apply; it ends ``undone`` or ``failed``. ``under_way``: the ``seq`` of changes for which
         the dead process's call may still be running."""
         lost = [entry for entry in self._undo_all(self._run.persist, under_way, ()) if entry.state == "stuck"]
-        error = (INTERRUPTED, losses(lost, len(self._entries)), unreadable(damaged))
+        error = (INTERRUPTED, self._losses(lost), unreadable(damaged))
         return self._notes.close("failed" if lost or damaged else "undone", "; ".join(filter(None, error)))
 
     def roll_back(self, *, persist: bool, under_way: Collection[int] = (), damaged: Sequence[Damaged] = ()) -> Run:
@@ -68,8 +72,11 @@ class Undoing:
             for entry, noted in zip(self._entries, self._undo_all(persist, under_way, unsure), strict=True)
             if noted.state == "stuck" or (noted.state == "gone" and entry.state != "gone" and not self._run.undoes_all)
         ]
-        error = "; ".join(filter(None, (losses(lost, len(self._entries)), unreadable(damaged))))
+        error = "; ".join(filter(None, (self._losses(lost), unreadable(damaged))))
         return self._notes.close("rolled_back_partly" if error else "rolled_back", error)
+
+    def _losses(self, lost: Sequence[Entry]) -> str:
+        return losses(lost, self._changes, self._changes - len(self._entries))
 
     def _undo_all(self, persist: bool, under_way: Collection[int], unsure: Collection[Damaged]) -> list[Entry]:
         """An unforeseen error ends the run as ``failed`` and is raised, except in a recovery."""

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from support.fakes.in_memory_host import InMemoryHost, Write, daemon, emulator, vcpu
 from support.values import NOON, cpus, make_run
@@ -117,6 +119,15 @@ def test_targets_that_ended_cannot_be_restored_and_are_named(host, journal):
     )
     assert states(journal) == ["undone", "gone", "undone"]
     assert host.kernel() == {tid: mask for tid, mask in host.before.items() if tid not in (200, 301)}
+
+
+def test_the_error_of_a_rollback_counts_the_changes_of_its_run(host, journal):
+    """One change was gone before: "1 undone, 2 gone" of three changes."""
+    host.threads.pop(vcpu(0))
+    journal.note(replace(journal.entries("run-1")[0], state="gone"))
+    run = rollback(host, journal)
+    assert states(journal) == ["gone", "gone", "undone"]
+    assert run.error == "1 of 3 changes could not be undone, and 1 needed no undo: guest g1 vcpu 0 is gone"
 
 
 def test_threads_born_since_get_the_mask_that_their_process_had(host, journal):
