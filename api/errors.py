@@ -20,6 +20,7 @@ STATUS: Mapping[str, int] = {
     "no_fit": 409,
     "stale_plan": 409,
     "plan_blocked": 409,
+    "plan_worse": 409,
     "host_busy": 409,
     "run_conflict": 409,
     "policy_conflict": 409,

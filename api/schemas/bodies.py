@@ -65,6 +65,14 @@ class NewApply(Input):
         ),
     ] = False
 
+    allow_worse: Annotated[
+        bool,
+        Field(
+            description="Also apply a plan that makes the objective worse (`worse` of the plan says so). Else such a "
+            "plan is refused."
+        ),
+    ] = False
+
     def options(self) -> ApplyOptions:
         return ApplyOptions(**self.model_dump() | {"watch_seconds": self.watch_seconds or 0})
 

@@ -25,6 +25,7 @@ from pinner.model.errors import (
     Refused,
     RunConflict,
     StalePlan,
+    WorsePlan,
 )
 from pinner.model.page import Page
 from pinner.model.plan.plan import Plan, PlanSummary
@@ -99,6 +100,7 @@ def explanation(plan: str, query_data: ExplanationQuery) -> Explanation:
         NovaConflict,
         Refused,
         Blocked,
+        WorsePlan,
         HostBusy,
         RunConflict,
         PolicyConflict,

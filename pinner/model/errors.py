@@ -114,6 +114,21 @@ class Blocked(PinnerError):
         super().__init__(f"plan {plan} cannot be applied: {why}", plan=plan, why=why)
 
 
+class WorsePlan(PinnerError):
+    """The plan makes the host's objective worse, and the caller does not allow that. ``terms``: those that change."""
+
+    code = "plan_worse"
+
+    def __init__(self, plan: str, why: str, terms: tuple[Mapping[str, Any], ...]) -> None:
+        super().__init__(
+            f"plan {plan} is not applied, because it makes the objective worse: {why}, or allow it (apply --worse, "
+            "allow_worse in REST)",
+            plan=plan,
+            why=why,
+            terms=list(terms),
+        )
+
+
 class Refused(PinnerError):
     """The agent's own rules forbid the change: ``asked`` is the request, ``why`` the broken rule."""
 

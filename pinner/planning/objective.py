@@ -1,6 +1,5 @@
 """A plan's objective (docs/objective.md): its terms before and after, which of them the strategy asks for, and whether
-the plan makes them worse. The request asks for the rise of some terms, such as ``overcommit``: a policy applies such a
-plan."""
+the plan makes them worse. The rise of some terms, such as ``overcommit``, is excused."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import Thread
 from pinner.model.plan.objective import COST, LEAST, TERMS, Objective, Term, compared, rise, value_of, weighted
-from pinner.model.plan.plan import GuestMemory, Plan, Roles
+from pinner.model.plan.plan import GuestMemory, Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.objective_terms import Crowd, GuestNeed, GuestSpread, Places, guests_terms
@@ -135,45 +134,72 @@ def _only_restores(context: Context, changes: Iterable[PlannedChange]) -> bool:
     return bool(affinities) and all(context.places.get(each.target.key) == each.after for each in affinities)
 
 
-def worsening_warning(objective: Objective, roles: Roles) -> str:
-    worse = _worse(objective, roles)
-    if not worse:
+def harmed(objective: Objective) -> tuple[Term, ...]:
+    """The terms of the tier that a plan makes worse; none where only excused terms rise."""
+    worse = _worse(objective)
+    return worse if _harm(worse) >= LEAST else ()
+
+
+def worsening(objective: Objective) -> str:
+    """The tier that a plan makes worse, and its term that rises most; else empty."""
+    worse = harmed(objective)
+    return _numbers(worse) if worse else ""
+
+
+def of_changes(plan: Plan, snapshot: Snapshot, changes: Iterable[PlannedChange]) -> tuple[Objective, Objective]:
+    """What some of the plan's changes alone do, and what all others do after them."""
+    measure = ObjectiveMeasure.of(snapshot, plan.request.busy_threshold)
+    asked = frozenset(term.name for term in plan.objective.terms if term.asked)
+    now, then, last = (measure.values(_masks(each)) for each in ((), changes, plan.changes))
+    term_weights = weights(snapshot, plan.request)
+    return compared(now, then, term_weights, asked), compared(then, last, term_weights, asked - SPREAD)
+
+
+def _masks(changes: Iterable[PlannedChange]) -> dict[int, CpuSet]:
+    affinities = (change for change in changes if isinstance(change, AffinityChange))
+    return {mask.tid: change.after for change in affinities for mask in change.before}
+
+
+def values_by_tier(objective: Objective) -> tuple[float, ...]:
+    """The lower, the better: of the plan, by all terms, without the cost of the change."""
+    return tuple(round(value_of(tier)[1], 2) for tier in objective.tiers() if tier[0].tier < COST)
+
+
+def excused_warning(objective: Objective) -> str:
+    worse = _worse(objective)
+    if not worse or _harm(worse) >= LEAST:
         return ""
+    why = " and ".join(_EXCUSED[term.name] for term in worse if term.name in _EXCUSED and term.rise >= LEAST)
+    return f"the plan makes the objective worse, {_numbers(worse)}; it may be applied, because {why}"
+
+
+_EXCUSED: Mapping[str, str] = {
+    "unplaced_guests": "only guests that do not fit are left out",
+    "overcommit": "vCPUs give up CPUs to housekeeping and emulators",
+}
+"""Terms whose rise alone is no harm, and why."""
+
+
+def _numbers(worse: tuple[Term, ...]) -> str:
     most = max(sorted(worse, key=lambda term: term.name), key=lambda term: term.rise)
     before, after = value_of(worse)
-    numbers = f"tier {most.tier} {before:.2f} -> {after:.2f}"
     term = f"{most.name} {most.before:.2f} -> {most.after:.2f} {most.unit}"
-    refused = _harm(worse, roles) >= LEAST
-    then = "a policy does not apply it" if refused else "the request asks for that, so a policy applies it"
-    return f"the plan makes the objective worse, {numbers}, most of it by {term}; {then}"
+    return f"tier {most.tier} {before:.2f} -> {after:.2f}, most of it by {term}"
 
 
-def worsening_objection(plan: Plan) -> str:
-    if not plan.changes or _harm(_worse(plan.objective, plan.roles), plan.roles) < LEAST:
-        return ""
-    return f"the plan {plan.id} is not applied: {worsening_warning(plan.objective, plan.roles)}"
-
-
-def _worse(objective: Objective, roles: Roles) -> tuple[Term, ...]:
-    """A tier that gets worse only because the request asks for it is the answer, unless a lower tier does harm."""
+def _worse(objective: Objective) -> tuple[Term, ...]:
+    """A tier in which only excused terms rise is the answer, unless a lower tier does harm."""
     excused: tuple[Term, ...] = ()
     for tier in objective.tiers():
         wanted = tuple(term for term in tier if term.asked and term.tier < COST)
         if rise(wanted) <= -LEAST:
             break
         if rise(wanted) >= LEAST:
-            if _harm(wanted, roles) >= LEAST:
+            if _harm(wanted) >= LEAST:
                 return wanted
             excused = excused or wanted
     return excused
 
 
-def _harm(terms: tuple[Term, ...], roles: Roles) -> float:
-    excused = {"unplaced_guests", "overcommit"}
-    sharing = (
-        ("vcpu_vs_host", roles.vcpu & roles.housekeeping),
-        ("vcpu_vs_emulator", roles.vcpu & roles.emulator),
-        ("emulator_vs_host", roles.emulator & roles.housekeeping),
-    )
-    excused |= {term for term, shared in sharing if shared}
-    return min(rise(terms), rise(tuple(term for term in terms if term.name not in excused)))
+def _harm(terms: tuple[Term, ...]) -> float:
+    return min(rise(terms), rise(tuple(term for term in terms if term.name not in _EXCUSED)))

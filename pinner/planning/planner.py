@@ -1,23 +1,33 @@
 """Makes a plan from a snapshot and a request: ``build`` has the whole flow, ``Stages`` its stages. Each returns its
 result, or raises why there is no plan."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from pinner.model.change import PlannedChange
-from pinner.model.errors import Invalid, NoFit
+from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.guest.nova import NovaSets, configured
-from pinner.model.plan.objective import Objective
+from pinner.model.plan.objective import CONTENTION, Objective
 from pinner.model.plan.plan import Basis, GuestMemory, Move, Placement, Plan, Rebalance
-from pinner.model.plan.request import Request
+from pinner.model.plan.request import AUTO, OPTIMAL, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import warnings
+from pinner.planning.available import slices
 from pinner.planning.available.exclusions import require_known_guests
 from pinner.planning.changes import changes, contested, guests_memory
 from pinner.planning.moves import Improver
-from pinner.planning.objective import MeasuredAnswer, ObjectiveMeasure, asked_terms, between, of_plan
+from pinner.planning.objective import (
+    MeasuredAnswer,
+    ObjectiveMeasure,
+    asked_terms,
+    between,
+    harmed,
+    of_plan,
+    values_by_tier,
+    worsening,
+)
 from pinner.planning.placement import id_from_placement, id_of
 from pinner.planning.request.context import Context, roles_now
 from pinner.planning.request.processes import require_threshold
@@ -75,8 +85,70 @@ def build(
 ) -> Plan:
     """``strategies`` has the request's, and those that flavors may ask for. ``repacks``: guests also move without a new
     one."""
-    snapshot, request = context.snapshot, context.request
-    if request.fix:
+    return settled(strategies, context, partial(make, snapshot_id=snapshot_id, name=name, repacks=repacks))[1]
+
+
+def settled(
+    strategies: Mapping[str, Strategy], context: Context, made: Callable[[Mapping[str, Strategy], Context], Plan]
+) -> tuple[Context, Plan]:
+    """The plan, with the context of its sets: where the sets that the load needs make the objective worse, others are
+    tried, smaller ones first. If the plan stays worse, it says what is better."""
+    plan = made(strategies, context)
+    if not plan.changes or not (worse := harmed(plan.objective)):
+        return context, plan
+    resizes = worse[0].tier == CONTENTION and context.roles is None and context.request.strategy != OPTIMAL
+    sizes = sorted(slices.every_size(context.request), key=sum) if resizes else ()
+    for steps in sizes:
+        other = replace(context, allocatable=replace(context.allocatable, steps=steps))
+        with suppress(Invalid, NoFit):
+            resized = made(strategies, other)
+            if not harmed(resized.objective):
+                return other, resized
+    tried = "no sizes of the automatic sets make it better: " if sizes else ""
+    why = f"{worsening(plan.objective)}; {tried}{_best_alternative(strategies, context)}"
+    return context, replace(plan, worse=why)
+
+
+ALTERNATIVES = ("shared-pool", "numa-local", "isolated")
+"""Strategies to name where another one's plan makes the objective worse."""
+
+
+def _best_alternative(strategies: Mapping[str, Strategy], context: Context) -> str:
+    """Not worse by the terms that it asks for itself, and by those that the request asks for."""
+    asked, plans = asked_terms(strategies[context.request.strategy]), dict[str, Plan]()
+    for options, request in _alternatives(strategies, context):
+        with suppress(Invalid, NoFit, NovaConflict):
+            placement = context.placement if request.rebalance else None
+            other = Context.of(context.snapshot, request, placement, lenient=True)
+            plans[options] = make(strategies, other)
+    applicable = {options: plan for options, plan in plans.items() if plan.changes and not plan.blocked}
+    better = {options: plan for options, plan in applicable.items() if not harmed(plan.objective.asking(asked))}
+    best = min(better, key=lambda options: values_by_tier(better[options].objective), default="")
+    return f"plan with {best}" if best else "leave the host as it is"
+
+
+def _alternatives(strategies: Mapping[str, Strategy], context: Context) -> Iterator[tuple[str, Request]]:
+    request = replace(context.request, remedies=())
+    if context.roles is not None:
+        yield "--rebalance", replace(request, rebalance=True)
+    elif (request.housekeeping, request.emulator) != (AUTO, AUTO):
+        yield "--housekeeping auto --emulator auto", replace(request, housekeeping=AUTO, emulator=AUTO)
+    for name in ALTERNATIVES:
+        if name in strategies and name != request.strategy:
+            yield f"--strategy {name}", replace(request, strategy=name)
+
+
+def make(
+    strategies: Mapping[str, Strategy],
+    context: Context,
+    snapshot_id: str = "",
+    name: str = "",
+    *,
+    repacks: bool = False,
+) -> Plan:
+    """Not judged: it may make the objective worse."""
+    snapshot = context.snapshot
+    if context.request.fix:
         return _curing(context, snapshot_id, name, nova_unknown(snapshot))
     stages = Stages.of(context, strategies)
     choice = stages.choose(stages.place())
@@ -86,7 +158,7 @@ def build(
     plan = Plan(
         id=name,
         host=snapshot.host,
-        request=request,
+        request=context.request,
         basis=Basis(
             snapshot_id,
             snapshot.taken_at,

@@ -16,7 +16,7 @@ from pinner.planning.available import exclusions, restrictions
 from pinner.planning.available.exclusions import unknown_guests
 from pinner.planning.available.slices import is_full
 from pinner.planning.changes import exchange_warning
-from pinner.planning.objective import MeasuredAnswer, worsening_warning
+from pinner.planning.objective import MeasuredAnswer, excused_warning
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
 from pinner.planning.request.processes import moves_processes, moving
@@ -85,7 +85,7 @@ def of_plan(
     yield from _load_warnings(context, answer.roles)
     yield from _realtime_warnings(snapshot, context.request, answer.roles, measured.masks)
     yield from core_classes.warnings(snapshot.topology, answer.wanted)
-    yield from filter(None, [worsening_warning(objective, answer.roles), exchange_warning(needed)])
+    yield from filter(None, [excused_warning(objective), exchange_warning(needed)])
 
 
 def _absent(snapshot: Snapshot, request: Request) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pinner.model.change import AffinityChange, StateChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import State
 from pinner.model.plan.plan import Plan
-from pinner.render import before_and_after
+from pinner.render import before_and_after, text
 
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
 
@@ -22,12 +22,14 @@ def render(plan: Plan) -> str:
         "# Run it as root on that host. For another libvirt than qemu:///system, export LIBVIRT_DEFAULT_URI first.",
         *(_comment(f"warning: {warning}") for warning in plan.warnings),
     ]
+    if plan.worse:
+        lines.append(_comment(f"worse than now: {plan.worse}"))
     if plan.blocked:
         lines += [_comment(f"cannot be applied: {plan.blocked}"), *_isolation(plan)]
     elif plan.changes:
         lines += ["set -eu", *_forward(plan), "", "# To undo it:", *_backward(plan)]
     else:
-        lines.append("# Nothing to do.")
+        lines.append(_comment(f"no changes: {text.in_place(plan)}"))
     return "\n".join(lines) + "\n"
 
 

@@ -23,6 +23,15 @@ def rebalance(rebalance: Rebalance) -> str:
     return f"{moves}, {gain}" + ("" if rebalance.taken else ": not worth it, no guest moves")
 
 
+def in_place(plan: Plan) -> str:
+    """Of a plan without changes."""
+    if plan.blocked:
+        return "the plan is blocked"
+    if plan.unplaced:
+        return f"{counted(len(plan.unplaced), 'guest')} without a place, everything else is where this plan wants it"
+    return "everything is where this plan wants it"
+
+
 def gain(move: Move) -> str:
     terms = ", ".join(f"{term.name} {_values(term)}" for term in move.terms)
     return terms or "makes room for a guest without a place"
@@ -41,6 +50,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield f"from the snapshot of {plan.basis.taken_at.isoformat(timespec='seconds')} ({plan.basis.snapshot})"
     if plan.blocked:
         yield f"CANNOT BE APPLIED: {plan.blocked}"
+    if plan.worse:
+        yield f"WORSE THAN NOW: {plan.worse}"
     yield ""
     yield from _roles(plan)
     if plan.rebalance:
@@ -48,7 +59,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     if plan.optimality:
         yield f"allocation: {optimality(plan.optimality)}"
     yield ""
-    yield f"changes: {len(plan.changes) or 'none, everything is in its place'}"
+    yield f"changes: {len(plan.changes) or f'none, {in_place(plan)}'}"
     for change in plan.changes:
         before, after = before_and_after(change)
         yield f"  {change.target}: {before} -> {after} ({_scope(change)}; {change.reason})"

@@ -177,7 +177,7 @@ class Demo:
             except Refused as refused:
                 if refused.status != _CONFLICT or not left:
                     raise
-                self.output.line("   the host has changed since the plan was made: planning anew")
+                self.output.line("   the plan was refused (has the host changed since it was made?): planning anew")
         self._show(plan)
         self._follow(run)
         return plan, run

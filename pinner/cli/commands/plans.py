@@ -139,7 +139,8 @@ def create_plan(context: CommandContext, arguments: Namespace) -> int:
             return print_explanation(context, pinner.explain(plan.id, arguments.explain))
     print_plan(context, plan, arguments.format)
     if plan.changes and not plan.blocked:
-        context.inform(f"to apply: pinner apply {plan.id}")
+        anyway = ("to apply it all the same", " --worse") if plan.worse else ("to apply", "")
+        context.inform(f"{anyway[0]}: pinner apply {plan.id}{anyway[1]}")
     return _status(plan, arguments)
 
 
@@ -240,6 +241,8 @@ def compare(context: CommandContext, arguments: Namespace) -> int:
     for outcome in outcomes:
         if outcome.plan:
             context.out.print(visible(f"{outcome.strategy}: plan {outcome.plan.id}"), soft_wrap=True)
+    if any(outcome.plan and outcome.plan.worse for outcome in outcomes):
+        context.out.print(_best(outcomes))
     for warning in _warnings(outcomes):
         context.warn(warning)
     return 0
@@ -301,8 +304,24 @@ ROWS: dict[str, Callable[["Plan"], object]] = {
     "skipped": lambda plan: len(plan.skipped),
     "warnings": lambda plan: len(plan.warnings),
     **{kind.name: partial(_term, kind.name) for kind in TERMS if kind.tier > 1},
-    "can be applied": lambda plan: f"no: {plan.blocked}" if plan.blocked else "yes",
+    "can be applied": lambda plan: _applicable(plan),
 }
+
+
+def _applicable(plan: "Plan") -> str:
+    if plan.blocked:
+        return f"no: {plan.blocked}"
+    return f"only with --worse: {plan.worse}" if plan.worse else "yes"
+
+
+def _best(outcomes: list[StrategyResult]) -> str:
+    """Of these plans and the host as it is."""
+    from pinner.planning.objective import values_by_tier
+
+    applicable = [plan for each in outcomes if (plan := each.plan) and plan.changes and not plan.blocked]
+    plans = {plan.request.strategy: plan for plan in applicable if not plan.worse}
+    best = min(plans, key=lambda name: values_by_tier(plans[name].objective), default="as now")
+    return f"best by the objective: {best}"
 
 
 def side_by_side(outcomes: list[StrategyResult]) -> Table:

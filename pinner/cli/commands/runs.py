@@ -34,9 +34,9 @@ With PLAN_ID, the command applies that stored plan, or refuses it if the host
 has changed since the plan was made. Without PLAN_ID, it first makes a plan
 from the plan options. It shows the plan and asks before it changes the host;
 without a terminal it refuses, unless --yes is given. If a change fails, the
-changes of its guest or process are undone, and the others are placed. After
-Ctrl-C, it first finishes a run on this host; a run on a server continues
-there.
+changes of its guest or process are undone, and the others are placed. A plan
+that makes the objective worse is refused without --worse. After Ctrl-C, it
+first finishes a run on this host; a run on a server continues there.
 
 With --watch, the server of the host compares run delay, drops and pressure
 after the run with up to an hour before it. It goes on if this command ends.
@@ -98,6 +98,9 @@ def _apply_options(parser: Options) -> None:
         help="after the run, watch run delay, drops and pressure for a time such as 30s or 2m, up to 4m",
     )
     parser.add_argument(
+        "--worse", action="store_true", help="apply the plan although it makes the objective worse (docs/objective.md)"
+    )
+    parser.add_argument(
         "--undo-if-worse",
         action="store_true",
         help=f"watch (without --watch for {DEFAULT_WATCH_SECONDS}s), and roll the run back if a measure becomes worse",
@@ -125,6 +128,7 @@ def apply(context: CommandContext, arguments: Namespace) -> int:
             all_or_nothing=arguments.all_or_nothing,
             watch_seconds=arguments.watch,
             undo_if_worse=arguments.undo_if_worse,
+            allow_worse=arguments.worse,
         )
 
         def start() -> "Run":
@@ -137,8 +141,9 @@ def apply(context: CommandContext, arguments: Namespace) -> int:
     if watched is not None and watched.state == "worse":
         return 1
     if ended.state in ("applied", "applied_partly"):
-        nothing = "nothing to do: the host is as planned already, so this run cannot be rolled back"
-        context.inform(f"to undo: pinner rollback {ended.id}" if entries else nothing)
+        nothing = "" if plan.unplaced else "nothing to do: "
+        as_planned = f"{nothing}the host is as planned already, so this run cannot be rolled back"
+        context.inform(f"to undo: pinner rollback {ended.id}" if entries else as_planned)
     return 0 if ended.state == "applied" else 1
 
 
@@ -150,8 +155,8 @@ def _plan(context: CommandContext, pinner: "Service", arguments: Namespace) -> "
 
 def _agreed(plan: "Plan", arguments: Namespace) -> bool:
     moving = " and move guests' memory" if arguments.migrate_memory else ""
-    if not (plan.changes or moving):
-        return True
+    if not (plan.changes or moving) or (plan.worse and not arguments.worse):
+        return True  # nothing to ask: the service does nothing, or refuses the plan
     return agreed(f"Make these {len(plan.changes)} changes{moving}?", yes=arguments.yes)
 
 

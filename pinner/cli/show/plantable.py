@@ -32,6 +32,8 @@ def show_plan(context: CommandContext, plan: "Plan") -> None:
         context.warn(warning)
     if plan.blocked:
         context.say(f"blocked: {visible(plan.blocked)}", "bold red")
+    if plan.worse:
+        context.say(f"worse than now: {visible(plan.worse)}", "bold red")
 
 
 def heading(plan: "Plan") -> Table:
@@ -55,7 +57,7 @@ def heading(plan: "Plan") -> Table:
 def changes(plan: "Plan") -> Table | str:
     """vCPUs with the same change share a line."""
     if not plan.changes:
-        return "nothing to do: everything is where this plan wants it"
+        return f"{'no changes' if plan.unplaced or plan.blocked else 'nothing to do'}: {text.in_place(plan)}"
     drawn = table("OF", "WHAT", "BEFORE", "", "AFTER", "WHY", whole=("BEFORE", "", "AFTER"))
     for group in alike(plan.changes):
         first = group[0]

@@ -6,7 +6,7 @@ weighted terms are added up.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pinner.model.errors import Invalid
 
@@ -37,6 +37,8 @@ TERMS = (
     TermKind("moved_threads", 8, "threads", 1.0, "threads whose CPUs change"),
     TermKind("moved_memory", 8, "MiB", 0.01, "memory that has to follow guests to another node"),
 )
+CONTENTION = 6
+"""Tier of threads that disturb each other."""
 COST = max(kind.tier for kind in TERMS)
 """Tier of the change itself: a host that stays as it is has none."""
 MOST_WEIGHT = 1_000_000.0
@@ -81,6 +83,10 @@ class Objective:
     def tiers(self) -> Iterator[tuple[Term, ...]]:
         for tier in dict.fromkeys(term.tier for term in self.terms):
             yield tuple(term for term in self.terms if term.tier == tier)
+
+    def asking(self, names: frozenset[str]) -> "Objective":
+        """Also for the terms with these names."""
+        return Objective(tuple(replace(term, asked=term.asked or term.name in names) for term in self.terms))
 
     def decisive(self) -> tuple[Term, ...]:
         """Terms that the strategy asks for, of the first tier in which they change, without the cost of the change."""

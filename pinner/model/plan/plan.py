@@ -191,6 +191,9 @@ class Plan:
     """place: to place guests; release: to give a guest its earlier CPUs back."""
     contested: CpuSet = CpuSet()
     """Isolated CPUs that the plan hands out although a vCPU that stays was pinned there when it was made."""
+    worse: str = field(default="", metadata={"exclude_if": lambda why: not why})
+    """The tier of the objective that an apply would make worse, with its numbers, and what is better. Such a plan is
+    applied only where that is allowed. JSON leaves it out where no tier gets worse."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """The record of changes of a host."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pinner.model.change import Change, Target, ThreadMask, boots_differ
 from pinner.model.cpuset import CpuSet
@@ -190,7 +190,7 @@ def is_final(run: Run, entry: Entry) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """The run keeps each under the same name."""
+    """The run keeps each under the same name, except ``allow_worse``."""
 
     persist: bool = False
     migrate_memory: bool = False
@@ -198,6 +198,13 @@ class ApplyOptions:
     watch_seconds: int = 0
     """0: none, or DEFAULT_WATCH_SECONDS with undo_if_worse."""
     undo_if_worse: bool = False
+    allow_worse: bool = False
+    """Whether a plan is applied that makes the objective worse."""
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """The fields that the run keeps."""
+        return {name: value for name, value in asdict(self).items() if name != "allow_worse"}
 
     def with_watch(self) -> "ApplyOptions":
         seconds = self.watch_seconds or (DEFAULT_WATCH_SECONDS if self.undo_if_worse else 0)

@@ -95,6 +95,8 @@ class AllocatableCpus:
     confined: tuple[CpuSet, ...] = ()
     """Whole cores to which a definition or an operator restricts vCPUs, the widest first: automatic sets take them
     last."""
+    steps: tuple[int, int] | None = None
+    """Of the automatic sets, for housekeeping and for emulators; None: as the load needs."""
 
     @classmethod
     def of(

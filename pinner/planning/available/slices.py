@@ -201,6 +201,8 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
     def made(steps: Steps) -> dict[NodeId, Slices]:
         return of_nodes(allocatable, request, free, steps, isolating=isolating)
 
+    if allocatable.steps is not None:
+        return made(Steps(*allocatable.steps))
     steps, slices = Steps(1, 1), made(Steps(1, 1))
     while grown := _larger(allocatable, request, steps, union_of(slices)):
         larger = made(grown)
@@ -212,6 +214,15 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
         if _is_now(allocatable, candidate, exactly=other.emulator > steps.emulator):
             return candidate
     return slices
+
+
+def every_size(request: Request) -> Iterator[Steps]:
+    """Of the sets that are automatic; none where no set is."""
+    sizes = range(1, MOST_STEPS)
+    for housekeeping in sizes if request.housekeeping == AUTO else (1,):
+        for emulator in sizes if request.emulator == AUTO else (1,):
+            if housekeeping + emulator <= MOST_STEPS and AUTO in (request.housekeeping, request.emulator):
+                yield Steps(housekeeping, emulator)
 
 
 def _larger(allocatable: AllocatableCpus, request: Request, steps: Steps, sets: Slices) -> Steps | None:

@@ -29,7 +29,7 @@ def explain_placement(
     guest = snapshot.running_guest(name)
     require_known(request.strategy, known)
     context = Context.of(snapshot, request)
-    question = _Question(guest, context, planner.build(known, context, "", ""), known)
+    question = _Question(guest, *planner.settled(known, context, planner.make), known)
     if not (cpus := _vcpus(question.plan, guest)):
         return Explanation(guest.target, cpus, (), tuple(question.reasons()), planned(question.plan))
     nodes = tuple(node.id for node in snapshot.topology.nodes if node.cpus & cpus)
@@ -70,7 +70,7 @@ class _Question:
         if not here & self.plan.roles.vcpu:
             return Alternative(kind, node, here, impossible=f"the vCPU set ({self.plan.roles.vcpu}) has no CPU there")
         try:
-            other = planner.build(self.strategies, context, "", "")
+            other = planner.make(self.strategies, context)
         except (Invalid, NoFit, NovaConflict) as error:
             return Alternative(kind, node, here, impossible=str(error))
         why = next((left.why for left in other.unplaced if left.target == target), "")

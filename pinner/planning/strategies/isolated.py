@@ -78,7 +78,7 @@ def _placed(context: Context, resolved: Resolved, allocation: Allocation) -> Ans
     wanted = list(place_host_processes(context, roles))
     for guest in context.guests:
         if place := allocation.places.get(guest.uuid):
-            wanted += place_emulator(guest, beside(context, resolved, guest, place.nodes))
+            wanted += place_emulator(guest, beside(context, resolved, guest, place.nodes), roles)
             wanted += pin(guest, place.cpus, f"an isolated CPU of its own; {why_here(context, guest, place.nodes)}")
     unplaced = _with_remedy(context, resolved, allocation.unplaced)
     # More isolated CPUs are worth a reboot only if another guest then fits.
@@ -179,7 +179,7 @@ def _place_live(context: Context, resolved: Resolved) -> Answer:
     for guest in guests:
         where = allocation.places[guest.uuid]
         why = f"an isolated CPU of its own; {why_here(context, guest, where.nodes)}"
-        wanted += (*place_emulator(guest, emulators[guest.uuid]), *pin(guest, where.cpus, why))
+        wanted += (*place_emulator(guest, emulators[guest.uuid], roles), *pin(guest, where.cpus, why))
     if kernel.partitions:
         wanted += _partitions(context, guests, scopes, whole)
     needs = isolation.describe(context.snapshot, union(scopes.values()), context.snapshot.topology.isolated)

@@ -132,7 +132,7 @@ def _with_nova_pinned(answer: Answer, context: Context) -> Answer:
     wanted, warnings = list(answer.wanted), list(answer.warnings)
     for guest in context.nova_pinned:
         near = _near(allowed(guest, free), nova_cpus(guest, allocatable.online), allocatable.nodes.values())
-        wanted += place_emulator(guest, near) if near else ()
+        wanted += place_emulator(guest, near, answer.roles) if near else ()
         if not near:
             why = f"in {guest.cpu_limits[-1]}" if free and guest.cpu_limits else "beside the live partitions"
             warnings.append(f"guest {guest.name}: no CPU is left for its emulator threads {why}")

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from pinner.model.plan.plan import Roles
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import (
     COMMON,
@@ -13,7 +14,12 @@ from pinner.planning.strategies.strategy import (
     place_host_processes,
 )
 
-_REASON = "floats over all CPUs that housekeeping and emulators leave"
+
+def _reason(roles: Roles) -> str:
+    shared = roles.vcpu & (roles.housekeeping | roles.emulator)
+    if not shared:
+        return "floats over all CPUs that housekeeping and emulators leave"
+    return f"floats over all CPUs for vCPUs; others use CPUs {shared} too"
 
 
 class SharedPool:
@@ -32,5 +38,5 @@ class SharedPool:
         for guest in context.guests:
             wanted += place_beside(context, resolved, guest)
             for group in context.groups(guest):
-                wanted += float_over(guest, group, roles.vcpu, _REASON)
+                wanted += float_over(guest, group, roles.vcpu, _reason(roles))
         return Answer(roles, tuple(wanted), unplaced, (*resolved.warnings, *floating_warnings(context, roles)))

@@ -136,9 +136,9 @@ def _plug_ins() -> dict[str, Strategy]:
 
 
 _BESIDE = {
-    "emulator": "QEMU's own threads run off the vCPUs' CPUs",
+    "emulator": "QEMU's own threads run",
     "vhost": "a kernel thread of the guest's devices runs beside its emulator",
-    "iothread": "QEMU's I/O work runs beside the emulator, off the vCPUs' CPUs",
+    "iothread": "QEMU's I/O work runs beside the emulator,",
 }
 """An iothread polls and can use a whole CPU: on a vCPU's CPU it would stall the guest."""
 
@@ -148,20 +148,23 @@ def place_host_processes(context: Context, roles: Roles) -> Iterator[Wanted]:
         yield Wanted(move.target, roles.housekeeping, move.reason)
 
 
-def place_emulator(guest: Guest, cpus: CpuSet, reason: str = "") -> Iterator[Wanted]:
+def place_emulator(guest: Guest, cpus: CpuSet, roles: Roles, reason: str = "") -> Iterator[Wanted]:
+    shared = cpus & roles.vcpu
+    where = f"on CPUs {shared}, which vCPUs use too" if shared else "off the vCPUs' CPUs"
     for target in guest.threads_by_target:
         if target.kind == "vcpu":
             break
-        yield Wanted(target, cpus, reason or _BESIDE[target.kind])
+        usual = _BESIDE[target.kind]
+        yield Wanted(target, cpus, reason or (usual if target.kind == "vhost" else f"{usual} {where}"))
 
 
 def place_beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[NodeId] = ()) -> Iterator[Wanted]:
     """``nodes`` are those of its vCPUs. Where its definition leaves the guest no CPU of the emulator set, QEMU's own
     threads share those of the vCPUs."""
     if cpus := beside(context, resolved, guest, nodes):
-        return place_emulator(guest, cpus)
+        return place_emulator(guest, cpus, resolved.roles)
     why = f"{context.bounds[guest.uuid].why}, and so no CPU of the emulator set: QEMU's own threads share the vCPUs'"
-    return place_emulator(guest, context.near(guest, resolved.roles.vcpu), why)
+    return place_emulator(guest, context.near(guest, resolved.roles.vcpu), resolved.roles, why)
 
 
 def float_over(guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Iterator[Wanted]:

@@ -58,7 +58,7 @@ class Switches:
                 raise RunConflict(undo.id, undo.state, f"the placement is not as before: {undo.error}")
 
     def _applied(self) -> Run:
-        options = ApplyOptions(all_or_nothing=True)
+        options = ApplyOptions(all_or_nothing=True, allow_worse=True)
         run = _ended(self._runs, self._patiently(lambda: self._runs.apply(self._probe.plan, options, self._caller)))
         if run.state != "applied":
             raise RunConflict(run.id, run.state, f"the plan is not placed: {run.error}")

@@ -1,7 +1,7 @@
 """The present host beside its policy and its recorded placement."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pinner import codec
@@ -12,9 +12,8 @@ from pinner.model.policy import Backoffs, Drift, Policy
 from pinner.model.run.journal import UNDO_BEGUN, Run
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.objective import worsening_objection
 from pinner.planning.placement import OTHERS, drifts, in_boot, record
-from pinner.planning.policy.backoff_counts import with_backoff
+from pinner.planning.policy.backoff_counts import LeftAlone, with_backoff
 from pinner.planning.request.processes import pruned, watched, with_loads
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.policy.policies import HostPolicies
@@ -37,6 +36,7 @@ class Observation:
     """The number of the placement's last run."""
     last_run: int
     """The number of the host's last applied run, or 0."""
+    left_alone: LeftAlone = field(default_factory=LeftAlone)
 
 
 class Observer:
@@ -70,8 +70,13 @@ class Observer:
             drifting = self._hosts.agent(host).explain_drifts(drifting)
         drifting = with_backoff(drifting, backoffs, self._now())
         enforced = policy is not None and policy.mode == "enforce"
-        obstacle = plan.blocked or (worsening_objection(plan) if enforced else "")
-        return Observation(policy, placement, taken, plan, drifting, obstacle, run_seq, last)
+        alone = LeftAlone.of(plan, drifting, taken) if enforced and placement is not None else LeftAlone()
+        drifting = tuple(
+            replace(each, detail=alone.why) if group_of(each.target) in alone.guests else each for each in drifting
+        )
+        worse = (alone.others if alone.guests else plan.worse) if enforced else ""
+        obstacle = plan.blocked or (worse and f"plan {plan.id} is not applied: the objective gets worse: {worse}")
+        return Observation(policy, placement, taken, plan, drifting, obstacle, run_seq, last, alone)
 
     def placement(self, host: str, policy: Policy | None) -> Placement | None:
         """The placement after the last applied run; under a policy, only one of its own request."""

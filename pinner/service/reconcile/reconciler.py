@@ -196,6 +196,9 @@ class Reconciler:
         self._repacks.observe(host, seen, caller)
         if mode != "enforce" or (seen.error and not wanted.blocked):
             self._record_drift(host, seen, caller)
+        elif seen.left_alone.guests:
+            alone = tuple(drift for drift in seen.drifts if group_of(drift.target) in seen.left_alone.guests)
+            self._record_drift(host, replace(seen, drifts=alone), caller)
         if mode == "propose":
             self._propose(host, seen, wanted, caller)
 
@@ -300,7 +303,7 @@ class Reconciler:
             drifts=seen.drifts,
             unplaced=seen.plan.unplaced if seen.plan else (),
             proposed=proposed.id if proposed is not None and fits else "",
-            error=seen.error,
+            error=seen.error or seen.left_alone.why,
             migrating=tuple(guest.name for guest in seen.snapshot.guests if guest.is_migrating),
             repack=self._repacks.proposal(host),
             setback=self._store.policies.setback(host),
@@ -311,7 +314,9 @@ class Reconciler:
 
 
 def _without_backoffs(seen: Observation, plan: Plan) -> Plan:
-    return reasoned(leave_out(plan, backoff_reasons(seen.drifts), seen.placement, seen.snapshot), seen.drifts)
+    alone = [change.target.key for change in plan.changes if group_of(change.target) in seen.left_alone.guests]
+    reasons = dict.fromkeys(alone, seen.left_alone.why) | backoff_reasons(seen.drifts)
+    return reasoned(leave_out(plan, reasons, seen.placement, seen.snapshot), seen.drifts)
 
 
 def _nothing_to_apply(wanted: Plan, policy: Policy) -> str:

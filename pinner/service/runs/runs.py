@@ -8,7 +8,15 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 
-from pinner.model.errors import NOTHING_CHANGED, Blocked, HostBusy, PinnerError, RunConflict, StoreUnavailable
+from pinner.model.errors import (
+    NOTHING_CHANGED,
+    Blocked,
+    HostBusy,
+    PinnerError,
+    RunConflict,
+    StoreUnavailable,
+    WorsePlan,
+)
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Plan
 from pinner.model.policy import Expected, Policy
@@ -76,15 +84,15 @@ class RunManager:
     def apply(self, plan_id: str, options: ApplyOptions, caller: Caller) -> Run:
         plan = self._plans.get(plan_id)
         self._hosts.require(plan.host)
-        if plan.blocked:
-            refusal = audit_event(
-                caller, self._now(), AuditAction.RUN_APPLY, plan.host, plan_id, f"refused: {Blocked.code}"
-            )
-            self._audit.append(refusal)
-            raise Blocked(plan_id, plan.blocked)
+        refusal = _refusal(plan)
+        if refusal is not None:
+            allowed = isinstance(refusal, WorsePlan) and options.allow_worse
+            result = f"{'allowed' if allowed else 'refused'}: {refusal.code}"
+            self._audit.append(audit_event(caller, self._now(), AuditAction.RUN_APPLY, plan.host, plan_id, result))
+            if not allowed:
+                raise refusal
         self._policies.require_compatible(plan.host, f"plan {plan_id}", plan.request)
-        run = replace(self._new("apply", plan.host, plan.id, caller), **asdict(options))
-        return self._start(run, plan, caller)[0]
+        return self._start(replace(self._new("apply", plan.host, plan.id, caller), **options.kept), plan, caller)[0]
 
     def run_to_end(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:
         """Raises the agent's refusal. With ``policy`` the run is watched if the policy says so. Raises
@@ -231,3 +239,12 @@ class RunManager:
     def _notify(self) -> None:
         with self._progressed:
             self._progressed.notify_all()
+
+
+def _refusal(plan: Plan) -> PinnerError | None:
+    if plan.blocked:
+        return Blocked(plan.id, plan.blocked)
+    if plan.worse:
+        terms = (asdict(term) for term in plan.objective.terms if term.asked and term.after != term.before)
+        return WorsePlan(plan.id, plan.worse, tuple(terms))
+    return None

@@ -1,6 +1,7 @@
 """The watch of a run, with a real guest that works now and then, and a plan that is made worse on purpose."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def plan_onto(parts: ServiceParts, guest: Guest, cpu: int) -> Plan:
 
 
 def applied(parts: ServiceParts, plan: Plan, options: ApplyOptions) -> Run:
-    run = parts.service.apply(plan.id, options, ANN)
+    run = parts.service.apply(plan.id, replace(options, allow_worse=True), ANN)
     list(parts.service.follow(run.id))
     return parts.service.run(run.id)
 

@@ -3,7 +3,7 @@
 import threading
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
@@ -32,6 +32,7 @@ from pinner.model.errors import (
     PreconditionFailed,
     RunConflict,
     StalePlan,
+    WorsePlan,
 )
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.guest.guest import GuestExclusion
@@ -203,7 +204,9 @@ class InMemoryService:
             raise StalePlan(plan, ("process 90 is gone",))
         if found.blocked:
             raise Blocked(plan, found.blocked)
-        return self._start(plan=plan, actor=caller.actor, origin=caller.origin, **asdict(options))
+        if found.worse and not options.allow_worse:
+            raise WorsePlan(plan, found.worse, ())
+        return self._start(plan=plan, actor=caller.actor, origin=caller.origin, **options.kept)
 
     def rollback(self, run: str, caller: Caller) -> Run:
         state = self.run(run).state

@@ -78,6 +78,7 @@ def test_the_cause_of_an_unexpected_error_is_only_in_the_log(client, pinner, mon
     [
         (lambda pinner, plan: pinner.stale.add(plan), "stale_plan"),
         (lambda pinner, plan: pinner.stored.update({plan: _blocked(pinner, plan)}), "plan_blocked"),
+        (lambda pinner, plan: pinner.stored.update({plan: _worse(pinner, plan)}), "plan_worse"),
     ],
 )
 def test_a_refused_apply_starts_no_run(client, pinner: InMemoryService, prepare, code):
@@ -99,6 +100,19 @@ def test_a_running_run_is_not_rolled_back(client, pinner: InMemoryService):
         "state": "running",
         "expected": "only an applied run can be rolled back",
     }
+
+
+def test_a_worse_plan_is_applied_where_the_body_allows_it(client, pinner: InMemoryService):
+    plan = client.post("/v1/hosts/h1/plans", json={}).json["id"]
+    pinner.stored[plan] = _worse(pinner, plan)
+    assert client.post(f"/v1/plans/{plan}/apply", json={"allow_worse": False}).status_code == 409
+    assert client.post(f"/v1/plans/{plan}/apply", json={"allow_worse": "perhaps"}).status_code == 400
+    assert client.post(f"/v1/plans/{plan}/apply", json={"allow_worse": True}).status_code == 202
+    assert len(pinner.run_list) == 1
+
+
+def _worse(pinner, plan):
+    return replace(pinner.stored[plan], worse="tier 6 0.00 -> 1.00")
 
 
 def _blocked(pinner, plan):

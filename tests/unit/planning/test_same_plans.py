@@ -1,9 +1,8 @@
 """The plans of 560 generated hosts are the same as before, byte for byte: with every strategy, the first and the
 second one, from a placement, as a rebalance, as a re-pack.
 
-data/plan_hashes.txt has the hashes of commit 4f31bbf8, one a host; only the last digits of its floats are those of
-fsum, because sum() is another one since Python 3.12. A change of a plan that is meant replaces the lines that this
-test prints, with the reason in its commit.
+data/plan_hashes.txt has a hash for each host. A change of a plan that is meant replaces the lines that this test
+prints, with the reason in its commit.
 """
 
 from pathlib import Path

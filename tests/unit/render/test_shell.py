@@ -119,7 +119,9 @@ def test_the_commands_do_what_the_plan_does(strategy: str) -> None:
     assert obeyed(before, commands(script)) == expected
     prior = {thread.tid: thread.cpus for change in made.changes for thread in change.before}
     assert obeyed(before, undo(script)) == prior
-    assert render(plan(applied(before, made, by_hand=True), "s", made.request)).endswith("# Nothing to do.\n")
+    assert render(plan(applied(before, made, by_hand=True), "s", made.request)).endswith(
+        "# no changes: everything is where this plan wants it\n"
+    )
 
 
 def test_a_blocked_plan_has_no_command_but_says_what_to_do() -> None:

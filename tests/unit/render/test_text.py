@@ -63,7 +63,9 @@ def test_a_blocked_plan_says_so_first_and_names_the_kernel_arguments():
 
 
 def test_nothing_to_do_is_a_plan():
-    assert "changes: none, everything is in its place\n" in render(make_plan())
+    assert "changes: none, everything is where this plan wants it\n" in render(make_plan())
+    blocked = replace(make_plan(), blocked="reboot first")
+    assert "changes: none, the plan is blocked\n" in render(blocked)
 
 
 def test_threads_that_differ_are_all_shown():

@@ -120,7 +120,7 @@ def test_an_apply_without_changes_says_so_and_cannot_be_rolled_back(pinner, cli)
     pinner.finish = finish_without_changes
     result = cli("apply", "--yes")
     assert (result.status, "to undo" in result.err) == (0, False)
-    assert "nothing to do: the host is as planned already" in result.err
+    assert "the host is as planned already, so this run cannot be rolled back" in result.err
     undo = cli("rollback", "run-1", "--yes")
     assert undo.status == 1
     assert "run run-1 is applied: it changed nothing, so there is nothing to roll back" in undo.err
@@ -177,12 +177,22 @@ def test_yes_skips_the_question(pinner, cli, answering):
 def test_a_plan_without_changes_is_applied_without_a_question_unless_memory_moves(pinner, cli, answering, monkeypatch):
     answering("n")
     plan = pinner.plan
-    monkeypatch.setattr(pinner, "plan", lambda *arguments: store(pinner, replace(plan(*arguments), changes=())))
+    monkeypatch.setattr(
+        pinner, "plan", lambda *arguments: store(pinner, replace(plan(*arguments), changes=(), unplaced=()))
+    )
     result = cli("apply")
     assert result.status == 0
     assert "nothing to do" in result.out
     cli("apply", "--migrate-memory")
     assert [run.migrate_memory for run in pinner.run_list.values()] == [False]
+
+
+def test_a_plan_that_leaves_guests_out_is_not_nothing_to_do(pinner, cli, monkeypatch):
+    plan = pinner.plan
+    monkeypatch.setattr(pinner, "plan", lambda *arguments: store(pinner, replace(plan(*arguments), changes=())))
+    result = cli("apply", "--yes")
+    assert "no changes: 1 guest without a place, everything else is where this plan wants it" in result.out
+    assert "nothing to do" not in result.out
 
 
 def store(pinner, plan):
@@ -286,3 +296,29 @@ def test_the_help_names_the_longest_watch_and_what_it_needs(cli):
     text = " ".join(cli("apply", "--help").out.split())
     assert "for a time such as 30s or 2m, up to 4m" in text
     assert "before the run that is ten times as long as the watch" in text
+
+
+def test_a_plan_that_makes_the_objective_worse_is_marked_and_refused(pinner, cli, monkeypatch):
+    plan = pinner.plan
+    why = "tier 6 17.30 -> 18.00; leave the host as it is"
+
+    def worse(*given):
+        made = replace(plan(*given), worse=why)
+        pinner.stored[made.id] = made
+        return made
+
+    monkeypatch.setattr(pinner, "plan", worse)
+    shown = cli("plan")
+    assert f"worse than now: {why}" in shown.out + shown.err
+    assert shown.err.endswith(" --worse\n")
+    assert f"WORSE THAN NOW: {why}" in cli("plan", "--format", "text").out
+    assert f"# worse than now: {why}" in cli("plan", "--format", "shell").out
+    for word in ("--yes", "--json"):
+        refused = cli("apply", "--yes", word)
+        assert refused.status == 1
+        assert f"makes the objective worse: {why}" in refused.err
+    assert pinner.run_list == {}
+    assert cli("apply", "--yes", "--worse").status == 0
+    compared = cli("compare")
+    assert f"only with --worse: {why[:12]}" in compared.out
+    assert compared.out.count("best by the objective: as now") == 1

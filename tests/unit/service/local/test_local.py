@@ -1,4 +1,5 @@
 import threading
+from dataclasses import replace
 
 import pytest
 from support.fakes.local_service import ANN, finish, trail
@@ -14,8 +15,10 @@ from pinner.model.errors import (
     NotPermitted,
     RunConflict,
     StalePlan,
+    WorsePlan,
 )
 from pinner.model.page import PageRequest
+from pinner.model.plan.objective import compared, weighted
 from pinner.model.plan.request import Request
 from pinner.model.run.agent_audit import named_head
 from pinner.model.run.audit import Caller
@@ -185,6 +188,25 @@ def test_a_blocked_plan(service, store, agent):
         ("run.apply", "plan-b", "refused: plan_blocked")
     ]
     assert service.runs(None, PageRequest(5)).items == ()
+
+
+def test_a_plan_that_makes_the_objective_worse(service, store, plan):
+    terms = compared({}, {"vcpu_vs_host": 1.0}, weighted())
+    worse = replace(plan, id="plan-w", worse="tier 6 0.00 -> 1.00", objective=terms)
+    store.plans.add(worse, NOON)
+    with pytest.raises(WorsePlan, match=r"tier 6 0.00 -> 1.00.*apply --worse") as refused:
+        service.apply(worse.id, ApplyOptions(), ANN)
+    assert [(term["name"], term["before"], term["after"]) for term in refused.value.details["terms"]] == [
+        ("vcpu_vs_host", 0.0, 1.0)
+    ]
+    run = service.apply(worse.id, ApplyOptions(allow_worse=True), ANN)
+    finish(service, run)
+    assert service.run(run.id).state == "applied"
+    assert [(r.subject, r.result) for r in trail(service, "run.apply")] == [
+        ("plan-w", "refused: plan_worse"),
+        ("plan-w", "allowed: plan_worse"),
+        (f"{run.id} of plan-w", "started"),
+    ]
 
 
 @pytest.mark.parametrize(

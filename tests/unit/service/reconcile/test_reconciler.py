@@ -14,6 +14,7 @@ from pinner.model.errors import (
     PolicyConflict,
     Refused,
     StalePlan,
+    WorsePlan,
 )
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
@@ -369,13 +370,15 @@ def test_a_plan_that_makes_the_objective_worse_is_reported_once_and_not_applied(
     service.set_policy(HOST, WORSE, ANN)
     for _ in range(3):
         report = reconciler.reconcile(HOST, "resync")
-        assert "the plan makes the objective worse" in report.error
-        assert "host_overload 0.00 -> 7.00 CPUs; a policy does not apply it" in report.error
+        assert "is not applied: the objective gets worse: tier 6" in report.error
+        assert "host_overload 0.00 -> 7.00 CPUs; leave the host as it is" in report.error
         assert report.drifts
         assert service.drift(HOST).error
     assert kernel(agent) == FREE
     assert len(trail(service, "drift.found")) == 1
     assert not trail(service, "run.apply")
     made = service.plan(HOST, WORSE.request, None, None, ANN)
-    run = service.apply(made.id, ApplyOptions(), ANN)
-    assert run.id
+    service.set_policy(HOST, replace(WORSE, mode="observe"), ANN)
+    with pytest.raises(WorsePlan):
+        service.apply(made.id, ApplyOptions(), ANN)
+    assert service.apply(made.id, ApplyOptions(allow_worse=True), ANN).id

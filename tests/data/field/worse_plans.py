@@ -1,0 +1,64 @@
+"""Hosts on which a plan makes the objective worse."""
+
+from dataclasses import replace
+
+from support.hosts import cpus, guest, plain, process, snapshot
+
+from pinner.model.machine.process import Process
+from pinner.model.snapshot import Snapshot
+
+BOTH = cpus("0-1")
+
+
+def _starved(pid: int) -> Process:
+    """A process that gets 7.5 % of a CPU and wants a whole one: it waits thirteen times as long as it runs."""
+    made = process(pid, 7.5, "0-1", name="build")
+    threads = tuple(replace(thread, run_ns=1_000, delay_ns=13_000) for thread in made.threads)
+    return replace(made, threads=threads)
+
+
+TWO_BUSY_CPUS = snapshot(
+    plain(2),
+    [guest(1, 1, BOTH, iothreads=1, vhost_threads=1)],
+    [_starved(300 + 10 * number) for number in range(16)],
+)
+"""Two CPUs, a guest of one vCPU, an emulator thread, an iothread and a vhost thread, and 16 busy processes that want a
+CPU each (load x 14 = 1.05, at most 1) and get 1.2 together.
+
+As it is, every thread may use both CPUs, and each CPU has 0.5 vCPUs, 1.5 of QEMU's threads and 0.6 of busy load:
+    host_overload 16 - 2 = 14, vcpu_vs_host 2 x 0.5 x 0.6 = 0.6, vcpu_vs_emulator 2 x 0.5 x 1.5 = 1.5,
+    emulator_vs_host 2 x 1 x 0.6 = 1.2, overcommit 0: together 17.3
+With shared-pool the processes are on CPU 0, the guest on CPU 1:
+    host_overload 16 - 1 = 15, vcpu_vs_emulator 1 x 3 = 3: together 18
+Two cores leave no other sizes, and numa-local places the same. So the right answer is to leave the host as it is."""
+
+STARVED_DAEMON = snapshot(
+    plain(32),
+    [guest(1, 4, cpus("0-31"))],
+    [
+        replace(
+            process(300, 360.0, *["0-31"] * 8),
+            threads=tuple(
+                replace(thread, run_ns=1_000, delay_ns=2_000) for thread in process(300, 360.0, *["0-31"] * 8).threads
+            ),
+        )
+    ],
+)
+"""32 CPUs, a guest of four vCPUs, and a daemon of eight threads that gets 3.6 CPUs and wants 8. Four housekeeping CPUs
+are not full by the measured load (3.6 < 0.95 x 4), but 8 - 4 = 4 CPUs of work would wait, where now nothing of the
+daemon has to (8 < 32). With two steps, housekeeping 0-7 and emulators 8-11, nothing waits, and no role is on another's
+CPUs: the right sets."""
+
+
+def _demo(load: float) -> Snapshot:
+    daemon = process(900, load, *["0-1"] * 4)
+    threads = tuple(replace(thread, run_ns=1_000, delay_ns=2_000) for thread in daemon.threads)
+    small = [guest(number, 2, BOTH, iothreads=1, vhost_threads=1) for number in (1, 2, 3)]
+    return snapshot(plain(2), [*small, guest(4, 1, BOTH)], [replace(daemon, threads=threads)])
+
+
+DEMO = [_demo(load) for load in (60.0, 120.0, 190.0)]
+"""The guests of `make demo` on two CPUs, and its daemon of four threads, which wait twice as long as they run. Now each
+CPU has 3.5 vCPUs and 5 of QEMU's threads: vcpu_vs_emulator 10, vcpu_vs_host and emulator_vs_host the daemon's load h
+each, overcommit 5. As planned: vcpu_vs_emulator 10, overcommit 6, and at most 1 more of host_overload; 1 + 1 - 2h < 0
+for h > 1, and without overcommit 1 - 2h < 0 for h > 0.5. Measured, the plan is better: it is not refused."""

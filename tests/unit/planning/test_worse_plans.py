@@ -1,0 +1,108 @@
+"""A plan that makes the objective worse than the host as it is: other sizes of the sets, and the words."""
+
+from dataclasses import replace
+
+import pytest
+from data.field.worse_plans import DEMO, STARVED_DAEMON, TWO_BUSY_CPUS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.hosts import applied, cpus, guest, plain, process, snapshot, topology
+
+from pinner.model.plan.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+from pinner.planning.available import slices
+from pinner.planning.placement import record
+from pinner.planning.planner import plan
+from pinner.planning.request.context import Context
+
+LOADED = snapshot(plain(32), [guest(1, 4, cpus("0-31"))], [process(300, 600.0, *["0-31"] * 16)])
+
+
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
+def test_where_no_sizes_help_the_host_stays_as_it_is(strategy: str) -> None:
+    made = plan(TWO_BUSY_CPUS, "s", Request(strategy))
+    assert made.worse == (
+        "tier 6 17.30 -> 18.00, most of it by vcpu_vs_emulator 1.50 -> 3.00 CPUs; "
+        "no sizes of the automatic sets make it better: leave the host as it is"
+    )
+    assert made.changes
+    assert not [warning for warning in made.warnings if "objective" in warning]
+
+
+@pytest.mark.parametrize("host", DEMO)
+def test_the_plan_of_the_demo_is_not_worse(host: Snapshot) -> None:
+    request = Request(guests=("g1", "g2", "g3", "g4"), processes=("900",))
+    made = plan(host, "s", request)
+    assert (made.worse, str(made.roles.housekeeping), str(made.roles.vcpu)) == ("", "0", "1")
+
+
+def test_sets_of_another_size_are_taken_where_those_of_the_load_make_it_worse() -> None:
+    made = plan(STARVED_DAEMON, "s", Request())
+    assert (str(made.roles.housekeeping), str(made.roles.emulator), str(made.roles.vcpu)) == ("0-7", "8-11", "12-31")
+    assert made.worse == ""
+    assert made.objective.gain > 0
+    again = plan(applied(STARVED_DAEMON, made), "s", Request())
+    assert (again.changes, again.roles) == ((), made.roles)
+
+
+def test_a_guest_is_explained_with_the_sets_of_its_plan() -> None:
+    from pinner.planning.questions.explanation import explain_placement
+
+    assert str(explain_placement(STARVED_DAEMON, Request(), "g1").cpus) == "12-31"
+
+
+def test_automatic_sets_are_named_where_lists_are_worse() -> None:
+    made = plan(LOADED, "s", Request(housekeeping="0-1", emulator="2-3"))
+    assert made.worse.endswith("; plan with --housekeeping auto --emulator auto")
+
+
+def test_a_list_is_not_resized() -> None:
+    made = plan(LOADED, "s", Request(housekeeping="0-1"))
+    assert made.worse.endswith(
+        "; no sizes of the automatic sets make it better: plan with --housekeeping auto --emulator auto"
+    )
+    assert str(made.roles.housekeeping) == "0-1"
+
+
+def test_a_rebalance_is_named_where_recorded_sets_are_worse() -> None:
+    light = replace(LOADED, processes=(process(300, 100.0, *["0-31"] * 16),))
+    placement = record(planner.plan_from_placement(light, "s", Request(), None), light, None)
+    later = planner.plan_from_placement(LOADED, "s", Request(), placement)
+    assert later.worse.endswith("; plan with --rebalance")
+
+
+def test_reasons_tell_which_cpus_are_shared() -> None:
+    """Two CPUs: QEMU's own threads are on CPU 1 with the vCPU. 32 CPUs: each role has its own."""
+    small = {want.target.kind: want.reason for want in plan(TWO_BUSY_CPUS, "s", Request()).wanted}
+    assert small["emulator"] == "QEMU's own threads run on CPUs 1, which vCPUs use too"
+    assert small["iothread"] == "QEMU's I/O work runs beside the emulator, on CPUs 1, which vCPUs use too"
+    assert small["vcpu"] == "floats over all CPUs for vCPUs; others use CPUs 1 too"
+    large = {want.target.kind: want.reason for want in plan(STARVED_DAEMON, "s", Request()).wanted}
+    assert large["emulator"] == "QEMU's own threads run off the vCPUs' CPUs"
+    assert large["vcpu"] == "floats over all CPUs that housekeeping and emulators leave"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    nodes=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 2)), min_size=1, max_size=3),
+    least=st.integers(1, 3),
+    steps=st.sampled_from(list(slices.every_size(Request()))),
+)
+def test_each_role_has_its_minimum_where_a_node_has_room_for_three_sets(
+    nodes: list[tuple[int, int]], least: int, steps: slices.Steps
+) -> None:
+    """Whatever the sizes are."""
+    every, first = {}, 0
+    for number, (cores, threads) in enumerate(nodes):
+        every[number] = [list(range(core, core + threads)) for core in range(first, first + cores * threads, threads)]
+        first += cores * threads
+    host = snapshot(topology(every), [guest(1, 1, cpus(f"0-{first - 1}"))], minimum_cores=least)
+    allocatable = Context.of(host, Request()).allocatable
+    by_node = slices.of_nodes(allocatable, Request(), allocatable.shared, steps)
+    for node, (cores, _) in enumerate(nodes):
+        if cores >= 3 * least:
+            part = by_node[node]
+            sets = (part.housekeeping, part.emulator, part.vcpu)
+            assert min(map(allocatable.count_cores, sets)) >= least
+            assert sum(map(len, sets)) == len(host.topology.online_by_node[node])
