@@ -175,6 +175,7 @@ def read_cpus(
     """Node, socket and core of an offline CPU are unknown. ``partitioned`` CPUs count as isolated."""
     running, folders = online(root), present(root)
     siblings = {cpu: _siblings(folder / "topology", cpu) for cpu, folder in folders.items()}
+    packages = read_packages(folders)
     classes = read_core_classes(root, folders, siblings)
     isolated = (cpu_list(root / _CPUS / "isolated") or CpuSet()) | partitioned
     nohz_full = cpu_list(root / _CPUS / "nohz_full") or CpuSet()
@@ -184,7 +185,7 @@ def read_cpus(
         Cpu(
             id=cpu,
             node=node_of.get(cpu),
-            socket=number(folder / "topology/physical_package_id"),
+            socket=packages.get(cpu),
             die=number(folder / "topology/die_id"),
             core=number(folder / "topology/core_id"),
             l3=l3_of.get(cpu),
@@ -218,10 +219,28 @@ def read_l3_domains(root: Path) -> tuple[CpuSet, ...]:
 
 
 def _siblings(topology: Path, cpu: int) -> CpuSet:
-    for list_name, mask_name in _SIBLINGS:
-        if siblings := cpu_set(topology, list_name, mask_name):
-            return siblings
-    return CpuSet.of([cpu])
+    return _first_set(topology, _SIBLINGS) or CpuSet.of([cpu])
+
+
+def _first_set(topology: Path, names: Iterable[tuple[str, str]]) -> CpuSet | None:
+    return next((cpus for list_name, mask_name in names if (cpus := cpu_set(topology, list_name, mask_name))), None)
+
+
+_PACKAGE_CPUS = (("package_cpus_list", "package_cpus"), ("core_siblings_list", "core_siblings"))
+"""The names since Linux 5.3, and those before."""
+
+
+def read_packages(folders: Mapping[int, Path]) -> Mapping[int, int]:
+    """By CPU, as the kernel numbers them. POWER7, s390 and SPARC have no numbers (-1), only sets of CPUs: such packages
+    are numbered by their lowest CPU, from 0, or above the known numbers."""
+    numbers = {cpu: number(folder / "topology/physical_package_id") for cpu, folder in folders.items()}
+    known = {cpu: package for cpu, package in numbers.items() if package is not None}
+    first = max(known.values(), default=-1) + 1
+    unnumbered: dict[CpuSet, int] = {}
+    for cpu in sorted(folders.keys() - known.keys()):
+        if cpus := _first_set(folders[cpu] / "topology", _PACKAGE_CPUS):
+            known[cpu] = unnumbered.setdefault(cpus, first + len(unnumbered))
+    return known
 
 
 _SLOWER = (1078, 1024)

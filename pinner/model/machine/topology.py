@@ -80,7 +80,7 @@ class Cpu:
     """The kernel's number."""
     node: int | None
     socket: int | None
-    """Id of its socket."""
+    """Id of its socket; where the kernel has only sets of CPUs, its number by lowest CPU."""
     die: int | None
     """Id of its die."""
     core: int | None
@@ -256,6 +256,12 @@ class Topology:
     def online_cores(self) -> Mapping[int, CpuSet]:
         ordered = sorted((cpu for cpu in self.cpus if cpu.online), key=lambda cpu: cpu.id)
         return cores_of(((cpu.id, cpu.siblings) for cpu in ordered), self.online)
+
+    @cached_property
+    def core_count(self) -> int:
+        """Of online cores. The two cores of a module (AMD Bulldozer) are siblings for the kernel, with ids of their
+        own."""
+        return len({(self.online_cores[cpu.id], cpu.core) for cpu in self.cpus if cpu.online})
 
     @cached_property
     def core_shapes(self) -> tuple[CoreShape, ...]:

@@ -183,7 +183,7 @@ def _literal_warnings(allocatable: AllocatableCpus, roles: Roles, literal: Mappi
         for other, others in sets.items():
             if split := siblings & others:
                 warnings.append(
-                    f"{name} {cpus} splits cores: CPUs {split} of {other} are hardware threads of the same cores"
+                    f"{name} {cpus} splits cores: CPUs {split} of {other} are siblings of its CPUs"
                 )
         sockets = sorted({allocatable.sockets[cpu] for cpu in cpus if cpu in allocatable.sockets})
         if len(sockets) > 1:

@@ -113,13 +113,14 @@ def summary(host_now: HostNow) -> Table:
     dedicated = host_now.snapshot.dedicated if host_now.snapshot else CpuSet()
     ovs = host_now.snapshot.ovs if host_now.snapshot else None
     sockets = {cpu.socket for cpu in topology.cpus if cpu.socket is not None}
-    cores = {cpu.siblings for cpu in topology.cpus if cpu.online}
+    modules = len(set(topology.online_cores.values()))
+    cores = f"{topology.core_count}{f' in {modules} modules' if modules < topology.core_count else ''}"
     governors = {cpu.governor for cpu in topology.cpus if cpu.governor}
     rows: tuple[tuple[str, object], ...] = (
         ("host", host_now.host),
         (
             "CPUs",
-            f"{len(topology.online)} online ({topology.online}); cores: {len(cores)}, "
+            f"{len(topology.online)} online ({topology.online}); cores: {cores}, "
             f"sockets: {len(sockets) or 'unknown'}, L3 domains: {len(topology.l3_domains) or 'unknown'}",
         ),
         ("slower cores", union(topology.core_classes[1:])),

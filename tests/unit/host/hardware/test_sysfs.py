@@ -1,4 +1,5 @@
 import pytest
+from data.field.packages import OPTERON_6272, UNNUMBERED
 from support.roots import CPU, NODE, two_nodes, write
 
 from pinner.host.hardware.sysfs import overlaps, read_fingerprint, read_topology
@@ -31,6 +32,39 @@ def test_ids_are_those_of_the_kernel(tmp_path):
 def test_an_offline_cpu_has_no_node_or_core(tmp_path):
     seven = cpu(read_topology(two_nodes(tmp_path)), 7)
     assert (seven.online, seven.node, seven.socket, seven.core, str(seven.siblings)) == (False, None, None, None, "7")
+
+
+def topology_files(cpu: int, **values: object) -> dict[str, str]:
+    return {f"{CPU}/cpu{cpu}/topology/{name}": f"{value}\n" for name, value in values.items()}
+
+
+@pytest.mark.parametrize("name", UNNUMBERED)
+@pytest.mark.parametrize("file", ["core_siblings", "core_siblings_list", "package_cpus_list"])
+def test_packages_without_numbers_are_those_of_lscpu(tmp_path, name, file):
+    case, online = UNNUMBERED[name], CpuSet.parse(UNNUMBERED[name].online)
+    files = {f"{CPU}/online": case.online}
+    for siblings in map(CpuSet.parse, case.siblings):
+        content = siblings if file.endswith("list") else f"{siblings.bits:x}"
+        for id_ in siblings & online:
+            files |= topology_files(id_, physical_package_id=-1, core_id=id_) | topology_files(id_, **{file: content})
+    sockets = read_topology(write(tmp_path, files)).sockets
+    assert sorted(set(sockets.values())) == list(range(case.packages))
+    for number, siblings in enumerate(map(CpuSet.parse, case.siblings)):
+        assert {sockets[id_] for id_ in siblings & online} == {number}
+
+
+def test_a_package_without_a_number_gets_none_of_another(tmp_path):
+    files = topology_files(0, physical_package_id=3, core_siblings_list=0)
+    files |= topology_files(1, physical_package_id=-1, core_siblings_list=1) | topology_files(2, core_id=0)
+    assert dict(read_topology(write(tmp_path, files)).sockets) == {0: 3, 1: 4}
+
+
+def test_the_two_cores_of_a_module_are_cores_and_siblings(tmp_path):
+    files = {}
+    for id_, (package, core, siblings) in OPTERON_6272.items():
+        files |= topology_files(id_, physical_package_id=package, core_id=core, thread_siblings_list=siblings)
+    topology = read_topology(write(tmp_path, files))
+    assert (topology.core_count, len(set(topology.online_cores.values()))) == (64, 32)
 
 
 def test_isolated_cpus_nohz_full_and_governor(tmp_path):

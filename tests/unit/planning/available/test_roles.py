@@ -84,10 +84,10 @@ def test_an_automatic_set_avoids_the_literal_one(parameters: dict[str, str], exp
 def test_a_literal_set_that_splits_a_core_or_spans_sockets_gives_a_warning(strategy: str) -> None:
     made = plan(snapshot(interleaved(16)), "s", Request(strategy, housekeeping="0-1", emulator="2,16,18"))
     assert [warning for warning in made.warnings if "splits" in warning or "spans" in warning] == [
-        "housekeeping 0-1 splits cores: CPUs 16 of emulator are hardware threads of the same cores",
-        "housekeeping 0-1 splits cores: CPUs 17 of vCPUs are hardware threads of the same cores",
+        "housekeeping 0-1 splits cores: CPUs 16 of emulator are siblings of its CPUs",
+        "housekeeping 0-1 splits cores: CPUs 17 of vCPUs are siblings of its CPUs",
         "housekeeping 0-1 spans sockets 0, 1",
-        "emulator 2,16,18 splits cores: CPUs 0 of housekeeping are hardware threads of the same cores",
+        "emulator 2,16,18 splits cores: CPUs 0 of housekeeping are siblings of its CPUs",
     ]
 
 
