@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from pinner.host.hardware import disagreements
-from pinner.host.hardware.sysfs import overlaps, read_topology
+from pinner.host.hardware.core_classes import contradictions
+from pinner.host.hardware.sysfs import overlaps, present, read_topology
 from pinner.host.kernel import procfs
 from pinner.host.kernel.kernel import boot_id
 from pinner.host.processes import ovs
@@ -183,7 +184,7 @@ def _unread(guests: tuple[Guest, ...]) -> tuple[str, ...]:
 
 
 def _warnings(root: Path, topology: Topology, libvirt: Guests | None) -> tuple[str, ...]:
-    warnings = overlaps(root)
+    warnings = overlaps(root) + contradictions(root, present(root))
     if libvirt:
         try:
             warnings += disagreements.with_libvirt(topology, libvirt.capabilities())

@@ -84,7 +84,7 @@ def of_plan(
     yield from answer.warnings
     yield from _load_warnings(context, answer.roles)
     yield from _realtime_warnings(snapshot, context.request, answer.roles, measured.masks)
-    yield from core_classes.warnings(snapshot.topology, answer.wanted)
+    yield from core_classes.warnings(snapshot, answer.wanted)
     yield from filter(None, [excused_warning(objective), exchange_warning(needed)])
 
 

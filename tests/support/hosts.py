@@ -83,6 +83,13 @@ def with_caches(top: Topology, *domains: str) -> Topology:
     return replace(top, cpus=tuple(found), l3_domains=sets)
 
 
+def with_classes(top: Topology, *classes: str, clusters: Iterable[str] = ()) -> Topology:
+    """The topology whose cores are of these classes, fastest first."""
+    sets = tuple(map(cpus, classes))
+    ranked = (replace(cpu, core_class=next(n for n, each in enumerate(sets) if cpu.id in each)) for cpu in top.cpus)
+    return replace(top, cpus=tuple(ranked), clusters=tuple(map(cpus, clusters)))
+
+
 def guest(
     number: int,
     vcpus: int,

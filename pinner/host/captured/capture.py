@@ -34,7 +34,7 @@ _MACHINE = (
     "sys/devices/system/cpu/cpu[0-9]*/cpu_capacity",
     *(f"sys/devices/system/cpu/cpu[0-9]*/cpufreq/{name}" for name in ("base_frequency", "scaling_governor")),
     "sys/devices/system/cpu/cpufreq/policy[0-9]*/related_cpus",
-    *(f"sys/devices/{unit}/cpus" for unit in ("cpu_atom", "cpu_core")),
+    *(f"sys/devices/{unit}/cpus" for unit in ("cpu_atom", "cpu_core", "cpu_lowpower")),
     "sys/devices/system/node/*",
     "sys/devices/system/node/node[0-9]*/*",
     "sys/devices/system/node/node[0-9]*/hugepages/*/*",

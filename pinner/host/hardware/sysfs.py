@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 
-from pinner.host.kernel.files import cpu_list, cpu_set, decoded, names, number, numbered, text
+from pinner.host.hardware.core_classes import PACKAGE_CPUS, read_clusters, read_core_classes
+from pinner.host.kernel.files import cpu_list, cpu_set, decoded, first_cpu_set, names, number, numbered, text
 from pinner.host.kernel.kernel import read_kernel
 from pinner.host.kernel.partitions import partitioned
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
 from pinner.model.machine.topology import MAX_DISTANCE, Cache, Cpu, Device, HugePages, Node, Topology
 
@@ -35,6 +35,7 @@ def _topology(root: Path, devices: tuple[Device, ...]) -> Topology:
         kernel=read_kernel(root),
         l3_domains=domains,
         devices=devices,
+        clusters=read_clusters(root, present(root), online(root)),
     )
 
 
@@ -176,7 +177,7 @@ def read_cpus(
     running, folders = online(root), present(root)
     siblings = {cpu: _siblings(folder / "topology", cpu) for cpu, folder in folders.items()}
     packages = read_packages(folders)
-    classes = read_core_classes(root, folders, siblings)
+    classes = read_core_classes(root, folders, siblings, union(l3_domains))
     isolated = (cpu_list(root / _CPUS / "isolated") or CpuSet()) | partitioned
     nohz_full = cpu_list(root / _CPUS / "nohz_full") or CpuSet()
     node_of = {cpu: node.id for node in nodes for cpu in node.cpus}
@@ -219,15 +220,7 @@ def read_l3_domains(root: Path) -> tuple[CpuSet, ...]:
 
 
 def _siblings(topology: Path, cpu: int) -> CpuSet:
-    return _first_set(topology, _SIBLINGS) or CpuSet.of([cpu])
-
-
-def _first_set(topology: Path, names: Iterable[tuple[str, str]]) -> CpuSet | None:
-    return next((cpus for list_name, mask_name in names if (cpus := cpu_set(topology, list_name, mask_name))), None)
-
-
-_PACKAGE_CPUS = (("package_cpus_list", "package_cpus"), ("core_siblings_list", "core_siblings"))
-"""The names since Linux 5.3, and those before."""
+    return first_cpu_set(topology, _SIBLINGS) or CpuSet.of([cpu])
 
 
 def read_packages(folders: Mapping[int, Path]) -> Mapping[int, int]:
@@ -238,49 +231,9 @@ def read_packages(folders: Mapping[int, Path]) -> Mapping[int, int]:
     first = max(known.values(), default=-1) + 1
     unnumbered: dict[CpuSet, int] = {}
     for cpu in sorted(folders.keys() - known.keys()):
-        if cpus := _first_set(folders[cpu] / "topology", _PACKAGE_CPUS):
+        if cpus := first_cpu_set(folders[cpu] / "topology", PACKAGE_CPUS):
             known[cpu] = unnumbered.setdefault(cpus, first + len(unnumbered))
     return known
-
-
-_SLOWER = (1078, 1024)
-"""capacity_greater of kernel/sched/sched.h."""
-
-_TRIED = 4
-"""An offline CPU has no frequency."""
-
-
-def read_core_classes(root: Path, folders: Mapping[int, Path], siblings: Mapping[int, CpuSet]) -> Mapping[int, int]:
-    """0 for the fastest cores, 1 for the next; empty where all are of one class."""
-    return _by_value(_numbers(folders, "cpu_capacity")) or _by_unit(root, folders) or _by_frequency(folders, siblings)
-
-
-def _numbers(folders: Mapping[int, Path], name: str) -> Mapping[int, int | None]:
-    """Empty where the first CPUs have none: thousands are not searched."""
-    first = any((folder / name).exists() for folder in list(folders.values())[:_TRIED])
-    return {cpu: number(folder / name) for cpu, folder in folders.items()} if first else {}
-
-
-def _by_value(values: Mapping[int, int | None]) -> Mapping[int, int]:
-    """The class of each value: larger is faster, unknown counts as the fastest."""
-    distinct = sorted({value for value in values.values() if value}, reverse=True)
-    rank = dict.fromkeys(distinct[:1], 0)
-    for faster, slower in pairwise(distinct):
-        rank[slower] = rank[faster] + (slower * _SLOWER[0] < faster * _SLOWER[1])
-    classes = {cpu: rank[value] if value else 0 for cpu, value in values.items()}
-    return classes if any(classes.values()) else {}
-
-
-def _by_unit(root: Path, folders: Mapping[int, Path]) -> Mapping[int, int]:
-    fast, slow = (cpu_list(root / f"sys/devices/{unit}/cpus") or CpuSet() for unit in ("cpu_core", "cpu_atom"))
-    return {cpu: int(cpu in slow) for cpu in folders} if fast and slow - fast else {}
-
-
-def _by_frequency(folders: Mapping[int, Path], siblings: Mapping[int, CpuSet]) -> Mapping[int, int]:
-    classes = _by_value(_numbers(folders, "cpufreq/base_frequency"))
-    fewest = min((len(siblings[cpu]) for cpu, rank in classes.items() if not rank), default=0)
-    alike = any(len(siblings[cpu]) >= fewest for cpu, rank in classes.items() if rank)
-    return {} if alike else classes
 
 
 _SIZE = re.compile(r"(\d{1,12})([KMG]?)", re.ASCII)

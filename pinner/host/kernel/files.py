@@ -137,6 +137,11 @@ def cpu_set(folder: Path, list_name: str, mask_name: str) -> CpuSet | None:
     return cpu_list(folder / list_name) or cpu_mask(folder / mask_name)
 
 
+def first_cpu_set(folder: Path, names: Iterable[tuple[str, str]]) -> CpuSet | None:
+    """``names``: of a list and its mask, the preferred ones first."""
+    return next((cpus for list_name, mask_name in names if (cpus := cpu_set(folder, list_name, mask_name))), None)
+
+
 def cpu_mask(path: Path) -> CpuSet | None:
     return parse_mask(text(path) or "")
 

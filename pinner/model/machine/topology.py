@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal, TypeVar
 
 from pinner.model.change import Target
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.kinds import Governor, State
 
 
@@ -219,6 +219,8 @@ class Topology:
     """PCI functions and network interfaces."""
     caches: tuple[Cache, ...] = ()
     """Caches of level 2 and higher; empty where the kernel reports none."""
+    clusters: tuple[CpuSet, ...] = ()
+    """Online CPUs that a KVM vCPU must not leave: the clusters of Arm big.LITTLE. Empty on other hosts."""
 
     @cached_property
     def online(self) -> CpuSet:
@@ -304,6 +306,23 @@ class Topology:
         return tuple(classes[number] for number in sorted(classes))
 
     @cached_property
+    def core_domains(self) -> tuple[CpuSet, ...]:
+        """Each class in the parts that one guest prefers: clusters, or L3 domains of unequal size, largest first."""
+        return tuple(
+            part & cpus
+            for cpus in self.core_classes
+            for part in self.clusters or [domain for _, domain in self.unequal_l3(cpus)] or [cpus]
+            if part & cpus
+        )
+
+    def unequal_l3(self, cpus: CpuSet) -> list[tuple[int, CpuSet]]:
+        """KiB and CPUs of the level-3 caches of ``cpus``, largest first; empty where they are alike or unknown."""
+        parts = [(c.size_kib, c.cpus & cpus) for c in self.caches if c.level == 3 and c.size_kib and c.cpus & cpus]
+        if len({size for size, _ in parts}) < 2 or union(part for _, part in parts) != cpus:
+            return []
+        return sorted(parts, key=lambda part: (-part[0], part[1].lowest))
+
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of the facts on which a plan depends: not of free memory, governors, devices and caches."""
         cpus = sorted(self.cpus, key=lambda cpu: cpu.id)
@@ -315,6 +334,7 @@ class Topology:
                 for c in cpus
             ],
             *(f"class {c.id} {c.core_class}" for c in cpus if c.core_class),
+            *(f"cluster {cluster}" for cluster in self.clusters),
             *(f"node {n.id} {n.cpus} {sorted(n.distances.items())}" for n in sorted(self.nodes, key=lambda n: n.id)),
             self.kernel.command_line,
         ]

@@ -74,6 +74,10 @@ class AllocatableCpus:
     partitioned: CpuSet
     """In partitions that this request makes itself; not in ``isolated``."""
     sockets: Mapping[int, int]
+    classes: tuple[CpuSet, ...]
+    """Of cores, slowest first."""
+    settled: CpuSet
+    """CPUs of guests that run on slower cores only."""
     minimum_cores: int = 1
     """Of each node, for each role."""
     isolating: bool = False
@@ -122,6 +126,8 @@ class AllocatableCpus:
             shapes=topology.core_shapes,
             partitioned=partitioned,
             sockets=topology.sockets,
+            classes=topology.core_classes[::-1],
+            settled=_settled(snapshot),
             minimum_cores=minimum_cores,
             isolating=isolating,
             lcores=union(topology.online_cores[cpu] for cpu in lcores & online),
@@ -203,3 +209,13 @@ class AllocatableCpus:
         return [
             f"{these} {'is' if len(these) == 1 else 'are'} {why}" for why, these in (*kinds, *restrictions) if these
         ]
+
+
+def _settled(snapshot: Snapshot) -> CpuSet:
+    """A guest with more vCPUs than CPUs does not count: it gets other cores."""
+    if not (slower := snapshot.topology.core_classes[1:]):
+        return CpuSet()
+    masks = ((guest, union(guest.vcpu_affinities.values()) & snapshot.topology.online) for guest in snapshot.guests)
+    return union(
+        mask for guest, mask in masks if len(guest.plugged) <= len(mask) and any(mask <= each for each in slower)
+    )

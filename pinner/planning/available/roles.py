@@ -182,9 +182,7 @@ def _literal_warnings(allocatable: AllocatableCpus, roles: Roles, literal: Mappi
         siblings = union(allocatable.cores[cpu] for cpu in cpus) - cpus
         for other, others in sets.items():
             if split := siblings & others:
-                warnings.append(
-                    f"{name} {cpus} splits cores: CPUs {split} of {other} are siblings of its CPUs"
-                )
+                warnings.append(f"{name} {cpus} splits cores: CPUs {split} of {other} are siblings of its CPUs")
         sockets = sorted({allocatable.sockets[cpu] for cpu in cpus if cpu in allocatable.sockets})
         if len(sockets) > 1:
             warnings.append(f"{name} {cpus} spans sockets {', '.join(map(str, sockets))}")

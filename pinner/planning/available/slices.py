@@ -78,14 +78,16 @@ def _of_node(
 ) -> Slices:
     """Roles share CPUs where no CPU would be left for vCPUs."""
     for_vcpus, for_guests = allocatable.for_vcpus(free), allocatable.for_guests(free)
-    cores = _FreeCores(allocatable, allocatable.in_turn(free))
+    size = len(allocatable.nodes[node]) // _PART
+    needed = min(sum(steps) * max(size, 1), max(len(free) // MOST, len(steps)))
+    cores = _FreeCores(allocatable, _slowest_first(allocatable, allocatable.in_turn(free), needed))
     autos = (request.housekeeping == AUTO, request.emulator == AUTO)
     if not free or not any(autos):
         return Slices(vcpu=free)
     if len(cores) == 1:
         return _one_core((free, for_guests, for_vcpus), node, autos, isolating=isolating)
     has_isolated = isolating and bool(allocatable.exclusive & allocatable.nodes[node])
-    take = _Take(allocatable, len(allocatable.nodes[node]) // _PART, len(free) // (1 if has_isolated else MOST))
+    take = _Take(allocatable, size, len(free) // (1 if has_isolated else MOST))
     others = 1 if has_isolated or not autos[1] else len(ROLES) - 1
     housekeeping = take.first(cores, steps.housekeeping, others) if autos[0] else CpuSet()
     take = take.beside(housekeeping)
@@ -103,6 +105,16 @@ def _of_node(
     return Slices(
         housekeeping, emulator, both, f"{_begin(node)}is small: emulator threads share CPUs {both} with vCPUs"
     )
+
+
+def _slowest_first(allocatable: AllocatableCpus, parts: tuple[CpuSet, ...], needed: int) -> tuple[CpuSet, ...]:
+    """Each part by class. Of a class with at most ``needed`` CPUs, those of its guests come last."""
+    ordered: list[CpuSet] = []
+    for part in parts:
+        *slower, fastest = (part & cpus for cpus in allocatable.classes)
+        kept = union(each & allocatable.settled for each in slower if len(each) <= needed)
+        ordered += (*(each - kept for each in slower), fastest, kept)
+    return tuple(ordered)
 
 
 def _beside_isolated(

@@ -71,7 +71,8 @@ def allocatable_cpus(
         limits=limits(snapshot, request),
         confined=confined(snapshot, request),
     )
-    mask = _by_hand(base, request, of_processes, any_order=bool(snapshot.shared or base.lcores))
+    any_order = bool(snapshot.shared or base.lcores) or len(base.classes) > 1
+    mask = _by_hand(base, request, of_processes, any_order=any_order)
     kept = (each for each in of_processes if each.cpus != mask and (each.firm or not only_firm))
     return replace(keeping(base, kept), by_hand=mask)
 
@@ -94,7 +95,7 @@ def _by_hand(
     if not of_processes:
         return CpuSet()
     allocatable = keeping(base, of_processes)
-    # Housekeeping takes CPUs of Nova's cpu_shared_set last, so that with such a set the lowest CPU need not be first.
+    # Housekeeping takes CPUs of Nova's cpu_shared_set and fast cores last, so that the lowest CPU need not be first.
     any_order = any_order or bool(allocatable.set_aside)
     free = for_housekeeping(allocatable, request)
     for mask in sorted({each.cpus for each in of_processes if not each.named}, key=list):

@@ -47,7 +47,7 @@ class NumaLocal:
                 wanted += place_beside(context, resolved, guest, homes.values())
                 for group, node in homes.items():
                     why = node_choice.reason(context.snapshot, guest, node)
-                    wanted += float_over(guest, group, pools[node], why)
+                    wanted += float_over(context, guest, group, pools[node], why)
         warnings = (*resolved.warnings, *floating_warnings(context, roles), *_crowded(chosen.room.free))
         return Answer(roles, tuple(wanted), (*left_out, *chosen.unplaced), warnings)
 

@@ -166,6 +166,7 @@ def broken(answer: Answer, context: Context) -> Iterator[str]:
     yield from _cpus(answer, context)
     for want in answer.wanted if context.bounds else ():
         yield from outside_bound(want, context)
+    yield from _across_clusters(answer.wanted, context.snapshot.topology.clusters)
     yield from _alone(answer.wanted, context)
     for want in answer.wanted:
         if want.state is not None:
@@ -263,6 +264,12 @@ def outside_bound(want: Wanted, context: Context) -> Iterator[str]:
     group = bound.of(want.target)
     if outside := want.cpus - group.within(want.cpus):
         yield f"{want.target} is placed on CPUs {outside}, but {group.why}"
+
+
+def _across_clusters(wanted: tuple[Wanted, ...], clusters: tuple[CpuSet, ...]) -> Iterator[str]:
+    for want in wanted if clusters else ():
+        if want.target.kind == "vcpu" and not any(want.cpus <= cluster for cluster in clusters):
+            yield f"{want.target} is placed on CPUs {want.cpus}, but a KVM vCPU must stay in one cluster"
 
 
 def _alone(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from pinner.model.plan.plan import Roles
+from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import (
     COMMON,
@@ -35,8 +36,9 @@ class SharedPool:
         roles = resolved.roles
         wanted = list(place_host_processes(context, roles))
         context, unplaced = divided(context, roles)
+        context = core_classes.kept_apart(context, roles.vcpu, lambda cpus: {None: len(cpus)}, crowd=False)
         for guest in context.guests:
             wanted += place_beside(context, resolved, guest)
             for group in context.groups(guest):
-                wanted += float_over(guest, group, roles.vcpu, _reason(roles))
+                wanted += float_over(context, guest, group, roles.vcpu, _reason(roles))
         return Answer(roles, tuple(wanted), unplaced, (*resolved.warnings, *floating_warnings(context, roles)))

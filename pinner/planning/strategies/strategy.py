@@ -167,9 +167,16 @@ def place_beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iter
     return place_emulator(guest, context.near(guest, resolved.roles.vcpu), resolved.roles, why)
 
 
-def float_over(guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
-    for vcpu in group.vcpus:
-        yield Wanted(guest.vcpu_targets[vcpu], group.within(cpus), group.why or reason)
+def float_over(context: Context, guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
+    masks = _in_clusters(context.snapshot.topology.clusters, group.within(cpus), len(group.vcpus))
+    for vcpu, mask in zip(group.vcpus, masks, strict=True):
+        yield Wanted(guest.vcpu_targets[vcpu], mask, group.why or reason)
+
+
+def _in_clusters(clusters: tuple[CpuSet, ...], cpus: CpuSet, count: int) -> list[CpuSet]:
+    """A mask for each vCPU: of several clusters, each vCPU gets one, in proportion to their CPUs."""
+    parts = [cluster & cpus for cluster in clusters for _ in cluster & cpus] or [cpus]
+    return [parts[number * len(parts) // count] for number in range(count)]
 
 
 def divided(context: Context, roles: Roles, *, apart: bool = False) -> tuple[Context, tuple[LeftOut, ...]]:

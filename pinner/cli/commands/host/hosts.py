@@ -10,7 +10,7 @@ from pinner.cli.frame.context import CommandContext, pick_host
 from pinner.cli.frame.output import Cell, Table, cells, cpu_cell, facts, kib, print_json, table
 from pinner.cli.frame.parser import Commands, add_command, add_noun
 from pinner.cli.frame.values import path, vcpus
-from pinner.model.cpuset import CpuSet, union
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def summary(host_now: HostNow) -> Table:
     dedicated = host_now.snapshot.dedicated if host_now.snapshot else CpuSet()
     ovs = host_now.snapshot.ovs if host_now.snapshot else None
     sockets = {cpu.socket for cpu in topology.cpus if cpu.socket is not None}
+    classes = topology.core_classes
     modules = len(set(topology.online_cores.values()))
     cores = f"{topology.core_count}{f' in {modules} modules' if modules < topology.core_count else ''}"
     governors = {cpu.governor for cpu in topology.cpus if cpu.governor}
@@ -123,7 +124,9 @@ def summary(host_now: HostNow) -> Table:
             f"{len(topology.online)} online ({topology.online}); cores: {cores}, "
             f"sockets: {len(sockets) or 'unknown'}, L3 domains: {len(topology.l3_domains) or 'unknown'}",
         ),
-        ("slower cores", union(topology.core_classes[1:])),
+        ("core classes", f"{'; '.join(map(str, classes))} (fastest first)" if len(classes) > 1 else ""),
+        ("clusters", "; ".join(map(str, topology.clusters))),
+        ("unequal L3", "; ".join(_unequal_l3(topology))),
         ("offline", topology.offline),
         ("isolated", topology.isolated),
         ("nohz_full", topology.nohz_full),
@@ -134,6 +137,11 @@ def summary(host_now: HostNow) -> Table:
         ("command line", kernel.command_line),
     )
     return facts(*(row for row in rows if str(row[1])))
+
+
+def _unequal_l3(topology: "Topology") -> Iterator[str]:
+    for cpus in topology.core_classes:
+        yield from (f"{kib(size)} for CPUs {domain}" for size, domain in topology.unequal_l3(cpus))
 
 
 def show_nodes(context: CommandContext, topology: "Topology") -> None:

@@ -37,7 +37,9 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     4. Where a guest is left over, one or two others move (``displaced``), or all packed guests are packed anew, if more
     fit then and no guest of step 1 loses its place.
     """
-    context = core_classes.kept_apart(context, pool, lambda cpus: free_slots(context, cpus, CpuSet()), crowd=False)
+    context = core_classes.kept_apart(
+        context, pool, lambda cpus: free_slots(context, cpus, CpuSet()), crowd=False, one_to_one=True
+    )
     free_cpus = FreeCpus(context, pool)
     empty, staying = free_cpus.cores, _staying(context, free_cpus)
     places = dict(staying)

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from data.field.core_classes import CORE_ULTRA_185H, I9_13900K, RK3588, RYZEN_7900X3D
 from rich.console import Console
 from support.hosts import plain
 
 from pinner.cli.commands.host import hosts
+from pinner.model.cpuset import CpuSet
 
 
 def host(count):
@@ -59,3 +61,27 @@ def test_a_matrix_fits_the_width_and_has_every_distance(width, count):
             found |= {(int(first), int(name)): cell for name, cell in zip(names, others, strict=True)}
     expected = {(a.id, b.id): str(a.distances.get(b.id, "-")) for a in top.nodes for b in top.nodes}
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("top", "facts"),
+    [
+        (I9_13900K, {"core classes": "0-15; 16-31 (fastest first)"}),
+        (CORE_ULTRA_185H, {"core classes": "0-11; 12-19; 20-21 (fastest first)"}),
+        (RK3588, {"core classes": "4-7; 0-3 (fastest first)", "clusters": "0-3; 4-5; 6-7"}),
+        (RYZEN_7900X3D, {"unequal L3": "96 MiB for CPUs 0-5,12-17; 32 MiB for CPUs 6-11,18-23"}),
+        (plain(8), {}),
+    ],
+)
+def test_what_makes_cores_differ_is_shown(top, facts):
+    lines = printed([hosts.summary(hosts.HostNow("compute1", top, None, ()))], 160)
+    rows = {line[:12].strip(): line[12:].strip() for line in lines}
+    names = ("core classes", "clusters", "unequal L3")
+    assert {name: rows[name] for name in names if name in rows} == facts
+
+
+def test_the_two_cores_of_a_module_are_two_cores():
+    top = plain(4)
+    pairs = (replace(cpu, siblings=CpuSet.of([cpu.id // 2 * 2, cpu.id // 2 * 2 + 1])) for cpu in top.cpus)
+    host_now = hosts.HostNow("compute1", replace(top, cpus=tuple(pairs)), None, ())
+    assert "cores: 4 in 2 modules" in " ".join(printed([hosts.summary(host_now)], 160))
