@@ -16,11 +16,13 @@ from pinner.planning.strategies.strategy import (
 )
 
 
-def _reason(roles: Roles) -> str:
+def _reason(roles: Roles, *, alike: bool) -> str:
+    """``alike``: a guest that gets one class of cores."""
+    cpus = "CPUs of one kind" if alike else "all CPUs"
     shared = roles.vcpu & (roles.housekeeping | roles.emulator)
     if not shared:
-        return "floats over all CPUs that housekeeping and emulators leave"
-    return f"floats over all CPUs for vCPUs; others use CPUs {shared} too"
+        return f"floats over {cpus} that housekeeping and emulators leave"
+    return f"floats over {cpus} for vCPUs; others use CPUs {shared} too"
 
 
 class SharedPool:
@@ -38,7 +40,8 @@ class SharedPool:
         context, unplaced = divided(context, roles)
         context = core_classes.kept_apart(context, roles.vcpu, lambda cpus: {None: len(cpus)}, crowd=False)
         for guest in context.guests:
+            why = _reason(roles, alike=guest.uuid in context.cores)
             wanted += place_beside(context, resolved, guest)
             for group in context.groups(guest):
-                wanted += float_over(context, guest, group, roles.vcpu, _reason(roles))
+                wanted += float_over(context, guest, group, roles.vcpu, why)
         return Answer(roles, tuple(wanted), unplaced, (*resolved.warnings, *floating_warnings(context, roles)))

@@ -153,6 +153,13 @@ def test_machines_of_the_field_get_the_sets_worked_out_by_hand(strategy, top, vc
     assert plan(applied(before, made), "s", Request(strategy)).changes == ()
 
 
+@pytest.mark.parametrize(("vcpus", "kind"), [(12, "CPUs of one kind"), (20, "all CPUs")])
+def test_the_reason_says_whether_a_guest_floats_over_one_class(vcpus, kind):
+    made = plan(host(I9_13900K, vcpus), "s", Request("shared-pool"))
+    reasons = {want.reason for want in made.wanted if want.target.kind == "vcpu"}
+    assert reasons == {f"floats over {kind} that housekeeping and emulators leave"}
+
+
 def test_a_guest_that_no_cluster_holds_shares_one_or_is_left_out():
     before = host(RK3399, 6)
     assert vcpus_of(plan(before, "s", Request("shared-pool")), "g0") == ["4-5"] * 6
