@@ -5,6 +5,7 @@ from ipaddress import ip_address
 from oslo_config import cfg, types
 
 from pinner.model.cpuset import MAX_CPUS
+from pinner.model.machine.process import STANDING_SECONDS
 from pinner.model.plan.objective import MOST_WEIGHT, TERMS
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
@@ -86,8 +87,9 @@ HOST = [
         "affinity_owners",
         default=[],
         help="Names of processes, and of users as user:NAME, whose restricted affinity (taskset, CPUAffinity=) keeps "
-        "its CPUs out of every set also while the process is idle. For other processes it does so only with load, or "
-        "if the process runs as root or has CAP_SYS_NICE. Any user can give a process any name: prefer user:NAME.",
+        "its CPUs out of every set at once, also while the process is idle. For other processes it does so only with "
+        "load, or if the process runs as root or has CAP_SYS_NICE, and only once the process has been running for "
+        f"{STANDING_SECONDS:g} s or as long as its service. Any user can give a process any name: prefer user:NAME.",
     ),
     cfg.IntOpt(
         "minimum_cores",

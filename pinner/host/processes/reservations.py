@@ -1,9 +1,10 @@
 """Finds the processes whose restricted affinity keeps its CPUs (see pinner.model.machine.process.Reserves).
 
 Any user may restrict an idle process. So only processes that work, an administrator's, and configured ones count.
+Jobs that have just started do not: they pin themselves, and soon end.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pinner.host.kernel import files, procfs
 from pinner.host.kernel.partitions import UnitReader
 from pinner.host.processes.qemu import user_id
 from pinner.model.errors import Gone
-from pinner.model.machine.process import RESERVING_LOAD, Process, Reserves, Thread
+from pinner.model.machine.process import RESERVING_LOAD, STANDING_SECONDS, Process, Reserves, Thread
 
 _LEAST_WORK = 1.0
 """Seconds on a CPU. A new thread used much of its short life."""
@@ -47,8 +48,9 @@ def with_reservations(
 ) -> tuple[Process, ...]:
     """Processes with a restricted thread get their user, the limits of their cgroups, and why they keep their CPUs.
     ``uptime``: seconds since the boot."""
-    units = UnitReader(root)
-    return tuple(_with_reservation(root, process, owners, uptime, units) for process in processes)
+    processes, units = tuple(processes), UnitReader(root)
+    found = (_with_reservation(root, process, owners, uptime, units) for process in processes)
+    return tuple(found) if uptime is None else tuple(_with_age(found, _service_starts(processes), uptime))
 
 
 def _with_reservation(
@@ -61,6 +63,26 @@ def _with_reservation(
     if not process.reserves and uptime is not None and any(_has_worked(thread, uptime) for thread in restricted):
         return replace(process, reserves="worked")
     return process
+
+
+def _service_starts(processes: Iterable[Process]) -> dict[str, int]:
+    """When the oldest process of each systemd service started, in clock ticks after the boot."""
+    starts: dict[str, int] = {}
+    for process in processes:
+        if process.unit.endswith(".service"):
+            starts[process.unit] = min(process.started, starts.get(process.unit, process.started))
+    return starts
+
+
+def _with_age(processes: Iterable[Process], services: Mapping[str, int], uptime: float) -> Iterator[Process]:
+    """A daemon that has just been restarted is as old as its service, and keeps its CPUs at once."""
+    standing = STANDING_SECONDS * procfs.HERTZ
+    for process in processes:
+        is_restricted = any(thread.immovable_reason == "restricted" for thread in process.threads)
+        is_young = uptime * procfs.HERTZ - process.started < standing
+        with_service = process.unit in services and process.started - services[process.unit] < standing
+        recent = is_restricted and is_young and not with_service and process.reserves != "configured"
+        yield replace(process, recent=True) if recent else process
 
 
 def _has_worked(thread: Thread, uptime: float) -> bool:
@@ -80,7 +102,7 @@ def _with_user(root: Path, process: Process, owners: AffinityOwners) -> Process:
         return process
     reserves: Reserves = "privileged" if privileged else ""
     if process.name in owners.processes or users[0] in owners.users:
-        reserves = reserves or "configured"
+        reserves = "configured"
     return replace(process, user=users[0], reserves=reserves)
 
 

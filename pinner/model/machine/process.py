@@ -28,6 +28,10 @@ RealTime = Literal["", "fifo", "rr", "deadline"]
 RESERVING_LOAD = 2.0
 """Per cent of one CPU; above it, threads of a restricted affinity keep their CPUs, whoever runs them."""
 
+STANDING_SECONDS = 60.0
+"""Until a restricted affinity keeps its CPUs, unless the configuration names its owner: jobs of a build or a test pin
+themselves, and soon end."""
+
 Reserves = Literal["", "privileged", "configured", "worked"]
 """Why a restricted affinity of a process keeps its CPUs out of every set; empty: only a measured load above
 RESERVING_LOAD does.
@@ -105,6 +109,9 @@ class Process:
     """Why its restricted affinity keeps CPUs out of every set without a measured load."""
     cpu_limits: tuple[CpuLimit, ...] = field(default=(), metadata={"exclude_if": lambda limits: not limits})
     """Cgroups above it that leave out CPUs, outermost first; only processes with a restricted affinity have it."""
+    recent: bool = field(default=False, metadata={"exclude_if": lambda recent: not recent})
+    """Whether its restricted affinity keeps no CPU yet: it started in the last STANDING_SECONDS, and not with its
+    service, and its owner is not configured."""
 
     @property
     def is_realtime(self) -> bool:

@@ -55,6 +55,11 @@ class RestrictedAffinity:
     """The configuration names its owner: no administrator made it by hand as a set of pinner's."""
     guest: str = ""
     """The UUID of the guest whose vCPUs are pinned there."""
+    why: str = ""
+    """The rule by which a process keeps the CPUs, or does not."""
+
+    def __str__(self) -> str:
+        return f"{self.owner} ({self.why})" if self.why else self.owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +208,7 @@ class AllocatableCpus:
             ("isolated from the kernel's scheduler", cpus & self.isolated if floating else CpuSet()),
         )
         restrictions = (
-            (f"in the restricted affinity of {restriction.owner}", cpus & restriction.cpus)
+            (f"in the restricted affinity of {restriction}", cpus & restriction.cpus)
             for restriction in self.restrictions
         )
         return [

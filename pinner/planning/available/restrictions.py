@@ -8,7 +8,16 @@ from math import fsum
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.machine.process import RESERVING_LOAD, ROOT, CpuLimit, Immovable, Process, Thread
+from pinner.model.machine.process import (
+    RESERVING_LOAD,
+    ROOT,
+    STANDING_SECONDS,
+    CpuLimit,
+    Immovable,
+    Process,
+    Reserves,
+    Thread,
+)
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import OVS, OVS_DAEMON, Snapshot
 from pinner.model.text import and_more, listed
@@ -26,6 +35,18 @@ from pinner.planning.available.slices import ROLES
 NAMED = 5
 
 _FIRM = ("privileged", "configured")
+_STANDING = f"running for {STANDING_SECONDS:g} s or as long as its service"
+_LOADED = f"more than {RESERVING_LOAD:g} % of one CPU, and {_STANDING}"
+_IDLE = (
+    f"use no more than {RESERVING_LOAD:g} % of one CPU, run without privileges and are not in [host] affinity_owners"
+)
+_RECENT = f"started less than {STANDING_SECONDS:g} s before, and not with their service"
+_WHY: dict[Reserves, str] = {
+    "": _LOADED,
+    "worked": _LOADED,
+    "privileged": f"privileged, and {_STANDING}",
+    "configured": "named in [host] affinity_owners",
+}
 _BESIDE_ISOLATED = 2
 """Roles that need balanced CPUs where vCPUs get the isolated ones."""
 
@@ -34,11 +55,15 @@ _BESIDE_ISOLATED = 2
 class _Found:
     process: Process
     load: float
-    firm: bool
+
+    @property
+    def firm(self) -> bool:
+        return self.process.reserves in _FIRM and not self.process.recent
 
     @property
     def counts(self) -> bool:
-        return self.firm or self.process.reserves == "worked" or self.load > RESERVING_LOAD
+        has_worked = self.process.reserves == "worked" or self.load > RESERVING_LOAD
+        return self.firm or (has_worked and not self.process.recent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +82,7 @@ def restrictions(snapshot: Snapshot, request: Request) -> Restrictions:
         stays = process.immovable_reason == "not-permitted" or not is_asked(process, request)
         if process.immovable_reason in ("", "not-permitted") and stays:
             for mask, load in _masks(process).items():
-                by_mask.setdefault(mask, []).append(_Found(process, load, process.reserves in _FIRM))
+                by_mask.setdefault(mask, []).append(_Found(process, load))
     counting: list[RestrictedAffinity] = []
     idle: list[RestrictedAffinity] = []
     for mask, holders in by_mask.items():
@@ -121,12 +146,12 @@ def limits(snapshot: Snapshot, request: Request) -> tuple[CpuLimit, ...]:
 
 
 def warnings(allocatable: AllocatableCpus) -> Iterator[str]:
-    if idle := allocatable.idle:
-        yield (
-            f"CPUs {union(each.cpus for each in idle)} are allocated although {names(idle)} are restricted to them: "
-            f"these processes use no more than {RESERVING_LOAD:g} % of one CPU, run without privileges and are not in "
-            "[host] affinity_owners"
-        )
+    for why in (_IDLE, _RECENT):
+        if idle := [each for each in allocatable.idle if each.why == why]:
+            yield (
+                f"CPUs {union(each.cpus for each in idle)} are allocated although {names(idle)} are restricted to "
+                f"them: these processes {why}"
+            )
     if aside := [each for each in allocatable.set_aside if not each.firm]:
         yield (
             f"CPUs {union(each.cpus for each in aside)} are allocated although {names(aside)} are restricted to them: "
@@ -214,14 +239,15 @@ def _masks(process: Process) -> dict[CpuSet, float]:
 
 
 def _restriction(mask: CpuSet, holders: list[_Found]) -> RestrictedAffinity:
-    first = max(holders, key=lambda each: (each.firm, each.load, -each.process.pid))
+    first = max(holders, key=lambda each: (each.firm, each.counts, each.load, -each.process.pid))
     owner = str(Target("process", str(first.process.pid), first.process.started, first.process.name))
     if first.process.user:
         owner += f" of user {first.process.user}"
     owner += and_more(len(holders) - 1)
     load = round(fsum(each.load for each in holders), 2)
     named = any(each.process.reserves == "configured" for each in holders)
-    return RestrictedAffinity(mask, owner, any(each.firm for each in holders), load, named)
+    why = _WHY[first.process.reserves] if first.counts else _RECENT if first.process.recent else _IDLE
+    return RestrictedAffinity(mask, owner, any(each.firm for each in holders), load, named, why=why)
 
 
 def _blocked(allocatable: AllocatableCpus) -> str:

@@ -35,7 +35,8 @@ def host():
         (
             "0,11",
             "11",
-            "11 is in the restricted affinity of process ovs (300); "
+            "11 is in the restricted affinity of process ovs (300) "
+            "(more than 2 % of one CPU, and running for 60 s or as long as its service); "
             "to free a process's CPUs, name it in processes (--process)",
         ),
         ("10-15", "11-15", "12 is offline; 13 is isolated"),

@@ -16,19 +16,28 @@ from pinner.host.processes import sampling
 from pinner.host.processes.immovable import classify
 from pinner.host.processes.reservations import AffinityOwners, with_reservations
 from pinner.model.cpuset import CpuSet
-from pinner.model.machine.process import CpuLimit
+from pinner.model.machine.process import STANDING_SECONDS, CpuLimit
 
 ALL = CpuSet.parse("0-6")
 LIVE = Path("/")
+RESTRICTED = 10
+"""A process id."""
 MAP = "         0          0 4294967295\n"
 pytestmark = pytest.mark.fault(49)
 
 
-def read(root, owners=(), uptime=None, run_ns=0):
-    """The user and the reason of the process that is restricted to CPU 3."""
-    write(root, {f"proc/10/{where}schedstat": f"{run_ns} 70 3\n" for where in ("", "task/10/")})
+def observe(root, owners=(), uptime=None):
+    """The process that is restricted to CPU 3."""
     found = classify(sampling.Sampler(root).second(), guests=(), own=(), baseline=ALL, placed=())
-    (made,) = with_reservations(root, found, AffinityOwners.of(owners), uptime)
+    return next(
+        each for each in with_reservations(root, found, AffinityOwners.of(owners), uptime) if each.pid == RESTRICTED
+    )
+
+
+def read(root, owners=(), uptime=None, run_ns=0):
+    """Its user and its reason."""
+    write(root, {f"proc/10/{where}schedstat": f"{run_ns} 70 3\n" for where in ("", "task/10/")})
+    made = observe(root, owners, uptime)
     return made.user, made.reserves
 
 
@@ -77,6 +86,39 @@ def test_a_thread_that_used_more_than_two_per_cent_since_it_started_has_worked(t
 def test_a_thread_that_has_just_started_has_not_worked(tmp_path):
     process(tmp_path, 10, cpus="3", started=100 * procfs.HERTZ)
     assert read(tmp_path, uptime=100.1, run_ns=90_000_000) == (1001, "")
+
+
+SESSION = "0::/user.slice/user-0.slice/session-1.scope\n"
+SERVICE = "0::/system.slice/ci-runner.service\n"
+STARTED = 1000.0
+"""Seconds after the boot, of the restricted process."""
+
+
+@pytest.mark.parametrize(
+    ("age", "cgroup", "oldest", "owners", "expected"),
+    [
+        (0.0, SESSION, 1.0, (), True),
+        (STANDING_SECONDS - 1, SESSION, 1.0, (), True),
+        (STANDING_SECONDS, SESSION, 1.0, (), False),
+        # A job of a service that has long been running, and a daemon that has just been restarted.
+        (5.0, SERVICE, STARTED - STANDING_SECONDS, (), True),
+        (5.0, SERVICE, STARTED - STANDING_SECONDS + 1, (), False),
+        # Whatever starts together in a session is no service.
+        (5.0, SESSION, STARTED, (), True),
+        (5.0, SESSION, 1.0, ("busy",), False),
+        (5.0, SESSION, 1.0, ("user:0",), False),
+    ],
+)
+def test_a_restriction_stands_since_its_process_or_its_service_started(tmp_path, age, cgroup, oldest, owners, expected):
+    process(tmp_path, 9, cgroup=cgroup, started=int(oldest * procfs.HERTZ))
+    process(tmp_path, 10, cpus="3", users="0 0 0 0", cgroup=cgroup, started=int(STARTED * procfs.HERTZ))
+    made = observe(tmp_path, owners, STARTED + age)
+    assert (made.reserves, made.recent) == ("configured" if owners else "privileged", expected)
+
+
+def test_a_captured_machine_has_no_recent_process(tmp_path):
+    process(tmp_path, 10, cpus="3", cgroup=SESSION)
+    assert not observe(tmp_path).recent
 
 
 def test_a_process_that_has_got_the_id_of_another_one_since_gives_it_no_privilege(tmp_path):
