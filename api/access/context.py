@@ -138,12 +138,20 @@ class HostService:
         return stored
 
     def plan(
-        self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
+        self,
+        host: str,
+        request: Request,
+        snapshot: str | None,
+        sample_seconds: float | None,
+        caller: Caller,
+        replaces: str | None = None,
     ) -> Plan:
         host = self._only(host)
         if snapshot is not None:
             self.snapshot(snapshot)
-        return self._service.plan(host, request, snapshot, sample_seconds, caller)
+        if replaces is not None:
+            self.plan_by_id(replaces)
+        return self._service.plan(host, request, snapshot, sample_seconds, caller, replaces)
 
     def plan_by_id(self, plan: str) -> Plan:
         stored = self._service.plan_by_id(plan)

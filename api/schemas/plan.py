@@ -169,6 +169,11 @@ class NewPlan(PlanParameters):
         ),
     ] = None
 
+    replaces: Annotated[
+        Name | None,
+        Field(description="The id of a stale plan of the host, whose successor this plan is in the audit trail."),
+    ] = None
+
     @field_validator("sample_seconds")
     @classmethod
     def _without_snapshot(cls, value: float | None, others: ValidationInfo) -> float | None:

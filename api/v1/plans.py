@@ -46,7 +46,8 @@ RENDERERS = {"shell": shell.render, "text": text.render}
 )
 def create(host: str, json_data: NewPlan) -> tuple[Plan, int, dict[str, str]]:
     """Make a plan for a host from a stored or a new snapshot. Nothing changes on the host."""
-    new = pinner().plan(host, json_data.request(), json_data.snapshot, json_data.sample_seconds, caller())
+    seconds, replaces = json_data.sample_seconds, json_data.replaces
+    new = pinner().plan(host, json_data.request(), json_data.snapshot, seconds, caller(), replaces)
     return new, 201, {"Location": f"/v1/plans/{new.id}"}
 
 

@@ -82,9 +82,16 @@ class Service(Protocol):
     def snapshot(self, snapshot: str) -> Snapshot: ...
 
     def plan(
-        self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
+        self,
+        host: str,
+        request: Request,
+        snapshot: str | None,
+        sample_seconds: float | None,
+        caller: Caller,
+        replaces: str | None = None,
     ) -> Plan:
-        """From a stored snapshot or (None) a new one; the plan is stored."""
+        """From a stored snapshot or (None) a new one; the plan is stored. The audit trail names it as the successor of
+        the stale plan ``replaces`` of the host. Raises NotFound, Invalid and NoFit."""
 
     def plan_by_id(self, plan: str) -> Plan: ...
 

@@ -19,10 +19,10 @@ from pinner.cli.frame.options import (
 from pinner.cli.frame.output import Cell, Table, moment, table
 from pinner.cli.frame.parser import Commands, Options, add_command, add_noun
 from pinner.cli.frame.values import watch_seconds
-from pinner.model.errors import Invalid, NoPolicy
+from pinner.model.errors import Invalid, NoPolicy, Refused, StalePlan
 from pinner.model.page import PageRequest
 from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions, RunState
-from pinner.render import visible
+from pinner.render import before_and_after, visible
 
 if TYPE_CHECKING:
     from pinner.model.plan.plan import Plan
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from pinner.service.protocol import Service
 
 _APPLY_ABOUT = """\
-With PLAN_ID, the command applies that stored plan, or refuses it if the host
-has changed since the plan was made. Without PLAN_ID, it first makes a plan
-from the plan options. It shows the plan and asks before it changes the host;
-without a terminal it refuses, unless --yes is given. If a change fails, the
-changes of its guest or process are undone, and the others are placed. A plan
-that makes the objective worse is refused without --worse. After Ctrl-C, it
-first finishes a run on this host; a run on a server continues there.
+With PLAN_ID, the command applies that stored plan. Without PLAN_ID, it first
+makes a plan from the plan options. It shows the plan and asks before it
+changes the host; without a terminal it refuses, unless --yes is given. If the
+host has changed since the plan was made, it plans once more, and applies the
+new plan if all of its changes are among those of the first one. If a change
+fails, the changes of its guest or process are undone, and the others are
+placed. A plan that makes the objective worse is refused without --worse.
+After Ctrl-C, it first finishes a run on this host; a run on a server
+continues there.
 
 With --watch, the server of the host compares run delay, drops and pressure
 after the run with up to an hour before it. It goes on if this command ends.
@@ -132,7 +134,10 @@ def apply(context: CommandContext, arguments: Namespace) -> int:
         )
 
         def start() -> "Run":
-            return pinner.apply(plan.id, options, context.caller)
+            try:
+                return pinner.apply(plan.id, options, context.caller)
+            except (StalePlan, Refused) as error:
+                return pinner.apply(_successor(context, pinner, plan, arguments, error).id, options, context.caller)
 
         ended = follow(context, pinner, start)
         entries = pinner.entries(ended.id)
@@ -151,6 +156,36 @@ def _plan(context: CommandContext, pinner: "Service", arguments: Namespace) -> "
     if arguments.plan is not None:
         return pinner.plan_by_id(arguments.plan)
     return make_plan(context, pinner, arguments.host, make_request(arguments), arguments.sample_seconds)
+
+
+def _successor(
+    context: CommandContext, pinner: "Service", plan: "Plan", arguments: Namespace, error: StalePlan | Refused
+) -> "Plan":
+    """A plan by the same request, for the host as it is now. Raises ``error`` where it has a change that the user has
+    not confirmed with the first plan."""
+    if plan.purpose != "place":
+        raise error
+    made = make_plan(context, pinner, plan.host, plan.request, arguments.sample_seconds, replaces=plan.id)
+    count = len(made.changes)
+    confirmed = _confirmable(plan, arguments)
+    others = [change for change in _confirmable(made, arguments) if change not in confirmed]
+    if others:
+        verb = "is" if len(others) == 1 else "are"
+        context.inform(
+            f"plan {made.id} replaces it, and {len(others)} of its {count} changes {verb} not confirmed: "
+            f"pinner apply {made.id}"
+        )
+        raise error
+    context.warn(str(error))
+    context.inform(f"plan {made.id} replaces it: its {count} changes are among the confirmed ones")
+    return made
+
+
+def _confirmable(plan: "Plan", arguments: Namespace) -> list[tuple[object, ...]]:
+    """What a plan shows of each change, and where memory moves to."""
+    changes: list[tuple[object, ...]] = [(each.target.key, *before_and_after(each)) for each in plan.changes]
+    memory = plan.memory if arguments.migrate_memory else ()
+    return changes + [(each.target.key, each.home) for each in memory if each.home is not None]
 
 
 def _agreed(plan: "Plan", arguments: Namespace) -> bool:

@@ -254,12 +254,17 @@ def _value(name: str, value: Any) -> Any:
 
 
 def make_plan(
-    context: CommandContext, pinner: "Service", host: str | None, request: Request, sample_seconds: float | None
+    context: CommandContext,
+    pinner: "Service",
+    host: str | None,
+    request: Request,
+    sample_seconds: float | None,
+    replaces: str | None = None,
 ) -> "Plan":
     """The plan is stored. ``host`` None: the only host."""
     host = pick_host(pinner, host)
     with context.measuring(sample_seconds):
-        return pinner.plan(host, request, None, sample_seconds, context.caller)
+        return pinner.plan(host, request, None, sample_seconds, context.caller, replaces)
 
 
 def require_no_sample(arguments: Namespace) -> None:

@@ -43,10 +43,18 @@ class PlanMaker:
         return self._store.snapshots.add(taken, [event]), taken
 
     def plan(
-        self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
+        self,
+        host: str,
+        request: Request,
+        snapshot: str | None,
+        sample_seconds: float | None,
+        caller: Caller,
+        replaces: str | None = None,
     ) -> Plan:
         self._hosts.require(host)
         require_installed(request.strategy)  # before the host is measured for seconds
+        if replaces is not None and (owner := self._store.plans.get(replaces).host) != host:
+            raise Invalid("replaces", replaces, f"a plan of host {host}; this one is of {owner}")
         if snapshot is None:
             key, basis = self.take_snapshot(host, sample_seconds, caller)
         else:
@@ -54,7 +62,7 @@ class PlanMaker:
             if basis.host != host:
                 raise Invalid("snapshot", snapshot, f"a snapshot of host {host}; this one is of {basis.host}")
         plan = planner.plan(basis, key, request)
-        self._store.plans.add(plan, self._now(), [self._created(plan, caller)], record_again=True)
+        self._store.plans.add(plan, self._now(), [self._created(plan, caller, replaces)], record_again=True)
         return plan
 
     def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
@@ -72,8 +80,8 @@ class PlanMaker:
     def keep(self, basis: Snapshot, plan: Plan, caller: Caller) -> None:
         self._store.plans.add(plan, self._now(), [self._created(plan, caller)], basis)
 
-    def _created(self, plan: Plan, caller: Caller) -> AuditEvent:
-        result = f"{len(plan.changes)} changes"
+    def _created(self, plan: Plan, caller: Caller, replaces: str | None = None) -> AuditEvent:
+        result = f"{len(plan.changes)} changes" + (f", in place of plan {replaces}" if replaces else "")
         return audit_event(caller, self._now(), AuditAction.PLAN_CREATE, plan.host, plan.id, result)
 
 

@@ -148,8 +148,9 @@ class RemoteService:
         snapshot: str | None,
         sample_seconds: float | None,
         caller: Caller,
+        replaces: str | None = None,
     ) -> Plan:
-        body = codec.plain(request) | {"snapshot": snapshot, "sample_seconds": sample_seconds}
+        body = codec.plain(request) | {"snapshot": snapshot, "sample_seconds": sample_seconds, "replaces": replaces}
         return self._rest.post(Plan, "hosts", host, "plans", body=body)
 
     def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:

@@ -79,6 +79,7 @@ class InMemoryService:
     def __init__(self) -> None:
         self.instant = True
         self.stale: set[str] = set()
+        self.replaced: dict[str, str] = {}
         self.snapshots: dict[str, Snapshot] = {}
         self.stored: dict[str, Plan] = {}
         self.run_list: dict[str, Run] = {}
@@ -164,10 +165,18 @@ class InMemoryService:
         return self.snapshots[snapshot]
 
     def plan(
-        self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
+        self,
+        host: str,
+        request: Request,
+        snapshot: str | None,
+        sample_seconds: float | None,
+        caller: Caller,
+        replaces: str | None = None,
     ) -> Plan:
         basis = self.observe(host, sample_seconds or 0.0) if snapshot is None else self.snapshot(snapshot)
         _known("strategy", request.strategy, [strategy.name for strategy in STRATEGIES])
+        if replaces is not None:
+            self.plan_by_id(replaces)
         for guest in request.guests:
             _known("guest", guest, [guest.name for guest in basis.guests])
         for field in ("housekeeping", "emulator"):
@@ -180,6 +189,8 @@ class InMemoryService:
         plan = make_plan(str(uuid.uuid4()), codec.content_hash(basis), changes, host)
         plan = replace(plan, request=request, unplaced=left_out, skipped=left_out, warnings=(f"warning {EVIL}",))
         self.stored[plan.id] = plan
+        if replaces is not None:
+            self.replaced[plan.id] = replaces
         self._record("plan.create", plan.id, caller)
         return plan
 

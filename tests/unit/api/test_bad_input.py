@@ -17,6 +17,8 @@ BODIES = [
     ({"strategy": "fastest"}, 404, "not_found", {"kind": "strategy", "name": "fastest"}),
     ({"guests": ["ghost"]}, 404, "not_found", {"kind": "guest", "name": "ghost"}),
     ({"snapshot": "no-such"}, 404, "not_found", {"kind": "snapshot", "name": "no-such"}),
+    ({"replaces": "no-such"}, 404, "not_found", {"kind": "plan", "name": "no-such"}),
+    ({"replaces": 3}, 400, "invalid", {"field": "replaces", "value": 3}),
     ({"housekeeping": "0-"}, 400, "invalid", {"field": "housekeeping", "value": "0-"}),
     ({"housekeeping": ""}, 400, "invalid", {"field": "housekeeping", "value": ""}),
     ({"housekeeping": 3}, 400, "invalid", {"field": "housekeeping", "value": 3}),

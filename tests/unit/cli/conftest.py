@@ -14,8 +14,8 @@ Result = namedtuple("Result", "status out err")
 class SnapshotStoringService(InMemoryService):
     """Stores the snapshot of every plan, as the real service does."""
 
-    def plan(self, host, request, snapshot, sample_seconds, caller):
-        plan = super().plan(host, request, snapshot, sample_seconds, caller)
+    def plan(self, host, request, snapshot, sample_seconds, caller, replaces=None):
+        plan = super().plan(host, request, snapshot, sample_seconds, caller, replaces)
         if plan.basis.snapshot not in self.snapshots:
             self.snapshots[plan.basis.snapshot] = self.observe(host, sample_seconds or 0.0)
         return plan

@@ -139,6 +139,11 @@ def test_a_snapshot_of_another_host_is_no_basis_of_a_plan(callers, ids):
     assert (answer.status_code, answer.json["error"]["details"]["kind"]) == (404, "snapshot")
 
 
+def test_a_plan_of_another_host_has_no_successor(callers, ids):
+    answer = callers["h1"].post("/v1/hosts/h1/plans", json={"replaces": ids["plan"]})
+    assert (answer.status_code, answer.json["error"]["details"]["kind"]) == (404, "plan")
+
+
 def test_lists_have_the_one_host(callers, ids):
     for path in ("/v1/plans", "/v1/runs"):
         assert callers["h1"].get(path).json["items"] == []

@@ -118,6 +118,26 @@ def test_a_snapshot_of_another_host_is_refused(service, store):
         service.plan("h1", Request(), other, None, ANN)
 
 
+def test_the_successor_of_a_stale_plan_is_audited_as_such(service, plan):
+    successor = service.plan("h1", plan.request, None, None, ANN, replaces=plan.id)
+    record = trail(service)[-1]
+    assert (record.action, record.subject, record.result) == (
+        "plan.create",
+        successor.id,
+        f"{len(successor.changes)} changes, in place of plan {plan.id}",
+    )
+
+
+def test_only_a_plan_of_the_host_has_a_successor(service, store, plan):
+    other = make_plan("other", store.snapshots.add(make_snapshot(host="h2")), (), "h2")
+    store.plans.add(other, NOON)
+    for id_, error in (("nope", NotFound), ("other", Invalid)):
+        before = len(trail(service))
+        with pytest.raises(error, match=id_):
+            service.plan("h1", plan.request, None, None, ANN, replaces=id_)
+        assert len(trail(service)) == before
+
+
 def test_an_apply_from_start_to_end(service, agent, plan):
     run = service.apply(plan.id, ApplyOptions(persist=True), ANN)
     progress = finish(service, run)

@@ -85,10 +85,12 @@ def test_plans(remote, pinner):
     plan = remote.plan("h1", request, None, 0.0, NOBODY)
     assert plan.request == request
     assert plan == pinner.stored[plan.id] == remote.plan_by_id(plan.id)
+    successor = remote.plan("h1", request, None, 0.0, NOBODY, replaces=plan.id)
+    assert pinner.replaced == {successor.id: plan.id}
     others = [planned(remote) for _ in range(3)]
     first = remote.plans("h1", PageRequest(2))
     assert first == pinner.plans("h1", PageRequest(2))
-    assert remote.plans("h1", PageRequest(2, first.next)).items[-1].id == plan.id
+    assert remote.plans("h1", PageRequest(2, first.next)).items[-1].id == successor.id
     assert [one.id for one in first.items] == [others[2].id, others[1].id]
     assert remote.plans("elsewhere", PageRequest(2)).items == ()
 
