@@ -1,68 +1,22 @@
 """A plan's objective (docs/objective.md): its terms before and after, which of them the strategy asks for, and whether
 the plan makes them worse. The rise of some terms, such as ``overcommit``, is excused."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pinner.model.change import AffinityChange, PlannedChange, of_vcpus
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest.guest import Guest
-from pinner.model.machine.process import Thread
-from pinner.model.plan.objective import COST, LEAST, TERMS, Objective, Term, compared, rise, value_of, weighted
+from pinner.model.plan.objective import COST, LEAST, Objective, Term, compared, rise, value_of, weighted
 from pinner.model.plan.plan import GuestMemory, Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.objective_terms import Crowd, GuestNeed, GuestSpread, Places, guests_terms
+from pinner.planning.objective_terms import SPREAD, MeasuredPlacement, ObjectiveMeasure
 from pinner.planning.request.context import Context
-from pinner.planning.strategies.strategy import Answer, Strategy
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredPlacement:
-    spreads: Mapping[str, GuestSpread]
-    values: Mapping[str, float]
-    """Terms of tiers 2 to 7."""
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectiveMeasure:
-    guests: Sequence[tuple[Guest, Sequence[Thread]]]
-    places: Places
-    needs: Mapping[str, GuestNeed]
-    crowd: Crowd
-
-    @classmethod
-    def of(cls, snapshot: Snapshot, busy_threshold: float) -> "ObjectiveMeasure":
-        """``busy_threshold`` is in per cent of one CPU."""
-        places = Places.of(snapshot.topology)
-        needs = {guest.uuid: places.need(guest) for guest in snapshot.guests}
-        guests = [(guest, [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]) for guest in snapshot.guests]
-        return cls(guests, places, needs, Crowd.of(snapshot, busy_threshold))
-
-    def measured(self, planned: Mapping[int, CpuSet]) -> MeasuredPlacement:
-        """``planned`` by thread id; other threads stay."""
-        spreads: dict[str, GuestSpread] = {}
-        every: list[int] = []
-        for guest, vcpus in self.guests:
-            masks = [planned.get(each.tid, each.affinity).bits for each in vcpus]
-            spreads[guest.uuid] = self.places.spread(guest, masks)
-            every += masks
-        return MeasuredPlacement(spreads, guests_terms(self.needs, spreads) | self.crowd.terms(planned, every))
-
-    def values(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
-        return dict(self.measured(planned).values)
-
-
-SPREAD = frozenset(("extra_nodes", "remote_memory", "shared_cores", "extra_l3", "remote_devices"))
+from pinner.planning.strategies.strategy import Answer
 
 
 def weights(snapshot: Snapshot, request: Request) -> dict[str, float]:
     return weighted(snapshot.weights, request.weights)
-
-
-def asked_terms(strategy: Strategy) -> frozenset[str]:
-    every = frozenset(kind.name for kind in TERMS) - SPREAD
-    return every | frozenset(getattr(strategy, "pursues", ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning.available.allocatable_cpus import qemus_own_threads
 from pinner.planning.available.numa import LOCAL, bound_of, distance
 
+SPREAD = frozenset(("extra_nodes", "remote_memory", "shared_cores", "extra_l3", "remote_devices"))
+"""Terms that only the strategies ask for which pursue them."""
+
 
 class AffinitySpan(NamedTuple):
     shares: Mapping[NodeId, float]
@@ -279,3 +282,39 @@ def _overloads(demands: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
 
 def _clash(disturbed: Mapping[int, float], disturbing: Mapping[int, float]) -> float:
     return fsum(min(disturbed[cpu], 1.0) * weight for cpu, weight in disturbing.items() if cpu in disturbed)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPlacement:
+    spreads: Mapping[str, GuestSpread]
+    values: Mapping[str, float]
+    """Terms of tiers 2 to 7."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveMeasure:
+    guests: Sequence[tuple[Guest, Sequence[Thread]]]
+    places: Places
+    needs: Mapping[str, GuestNeed]
+    crowd: Crowd
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, busy_threshold: float) -> "ObjectiveMeasure":
+        """``busy_threshold`` is in per cent of one CPU."""
+        places = Places.of(snapshot.topology)
+        needs = {guest.uuid: places.need(guest) for guest in snapshot.guests}
+        guests = [(guest, [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]) for guest in snapshot.guests]
+        return cls(guests, places, needs, Crowd.of(snapshot, busy_threshold))
+
+    def measured(self, planned: Mapping[int, CpuSet]) -> MeasuredPlacement:
+        """``planned`` by thread id; other threads stay."""
+        spreads: dict[str, GuestSpread] = {}
+        every: list[int] = []
+        for guest, vcpus in self.guests:
+            masks = [planned.get(each.tid, each.affinity).bits for each in vcpus]
+            spreads[guest.uuid] = self.places.spread(guest, masks)
+            every += masks
+        return MeasuredPlacement(spreads, guests_terms(self.needs, spreads) | self.crowd.terms(planned, every))
+
+    def values(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
+        return dict(self.measured(planned).values)

@@ -18,21 +18,13 @@ from pinner.planning.available import slices
 from pinner.planning.available.exclusions import require_known_guests
 from pinner.planning.changes import changes, contested, guests_memory
 from pinner.planning.moves import Improver
-from pinner.planning.objective import (
-    MeasuredAnswer,
-    ObjectiveMeasure,
-    asked_terms,
-    between,
-    harmed,
-    of_plan,
-    values_by_tier,
-    worsening,
-)
+from pinner.planning.objective import MeasuredAnswer, between, harmed, of_plan, values_by_tier, worsening
+from pinner.planning.objective_terms import ObjectiveMeasure
 from pinner.planning.placement import id_from_placement, id_of
 from pinner.planning.request.context import Context, roles_now
 from pinner.planning.request.processes import require_threshold
 from pinner.planning.strategies import per_flavor, rules
-from pinner.planning.strategies.strategy import Answer, Strategy, installed, require_known
+from pinner.planning.strategies.strategy import Answer, Strategy, asked_terms, installed, require_known
 
 
 def plan(

@@ -12,7 +12,7 @@ from pinner.model.plan.request import Request
 from pinner.model.questions import Alternative, AlternativeKind, Explanation
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.objective import ObjectiveMeasure
+from pinner.planning.objective_terms import ObjectiveMeasure
 from pinner.planning.questions.whatif import difference, moved_guests, planned
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Strategy, installed, require_known

@@ -11,10 +11,11 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import NodeId
-from pinner.model.plan.objective import Optimality
+from pinner.model.plan.objective import TERMS, Optimality
 from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
 from pinner.planning.available.numa import VcpuGroup
 from pinner.planning.available.roles import Resolved
+from pinner.planning.objective_terms import SPREAD
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice
 
@@ -55,6 +56,11 @@ class Strategy(Protocol):
 
     def place(self, context: Context) -> Answer:
         """The wanted placement; pure. Raises Invalid for a parameter that this host cannot have, NoFit."""
+
+
+def asked_terms(strategy: Strategy) -> frozenset[str]:
+    every = frozenset(kind.name for kind in TERMS) - SPREAD
+    return every | frozenset(getattr(strategy, "pursues", ()))
 
 
 class Unavailable:

@@ -12,7 +12,8 @@ from pinner.model.machine.topology import Device
 from pinner.model.plan.objective import TERMS, compared, rise, value_of, weighted
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.objective import ObjectiveMeasure, worsening
+from pinner.planning.objective import worsening
+from pinner.planning.objective_terms import ObjectiveMeasure
 from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
 

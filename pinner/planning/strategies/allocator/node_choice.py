@@ -1,17 +1,41 @@
 from collections.abc import Collection, Iterable, Mapping
 from math import fsum
+from typing import NamedTuple
 
 from pinner.model.errors import NoFit
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import Node, NodeId
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.numa import MemoryBalance, VcpuGroup, distance, is_bound_to_nodes, memory_of, outstanding
+from pinner.planning.available.numa import (
+    LOCAL,
+    MemoryBalance,
+    VcpuGroup,
+    distance,
+    is_bound_to_nodes,
+    memory_of,
+    outstanding,
+)
 
-Preference = tuple[float, float, bool]
-"""Distance to memory and devices, that to devices, and whether the node has no memory."""
+
+class Preference(NamedTuple):
+    """Of a node, for a guest; lower is better. The objective's terms come first, in its order."""
+
+    remote_memory: float
+    """MiB x distance, as the objective counts it."""
+    remote_devices: int
+    devices: float
+    """Mean distance to them."""
+    memory: float
+    """Mean distance to it."""
+    is_bare: bool
+    """It has no memory."""
+
+
 _ROOM = "node {} has room for the guest"
 _DIGITS = 6
 """So few that the order of additions makes no difference."""
+_MEMORY_DIGITS = 2
+"""A smaller difference is none for the objective."""
 
 
 def choose(
@@ -20,7 +44,6 @@ def choose(
     group: VcpuGroup,
     capacity: Mapping[NodeId, int],
     free: Mapping[NodeId, int],
-    here: Collection[NodeId] = (),
     memory: MemoryBalance | None = None,
 ) -> NodeId:
     """The best node for the group. Raises NoFit with the numbers. It fits a node with enough CPUs (``capacity``) and
@@ -28,10 +51,10 @@ def choose(
     memory counts with that of its nearest node, where the kernel allocates for it. Sorted by:
 
     1. whether the vCPUs fit the ``free`` CPUs;
-    2. the mean distance to the guest's memory, plus that to its PCI devices;
-    3. the mean distance to the devices;
-    4. whether the node has memory of its own;
-    5. whether the guest runs there already (``here``);
+    2. the guest's remote memory;
+    3. the number of vCPUs for which no CPU is free;
+    4. its remote PCI devices, and the mean distances to these and to the memory;
+    5. whether the node has memory of its own;
     6. the number of free CPUs, descending; then the id.
     """
     size = len(group.vcpus)
@@ -40,21 +63,38 @@ def choose(
     fitting = _fitting(snapshot, guest, group, capacity, balance)
     preference = preferences(snapshot, guest, fitting)
 
-    def rank(node: NodeId) -> tuple[bool, Preference, bool, int, bool, int]:
-        return free[node] < size, preference[node], node not in here, -free[node], node is None, node or 0
+    def rank(node: NodeId) -> tuple[bool, float, int, Preference, int, bool, int]:
+        lacking = max(size - max(free[node], 0), 0)
+        near = preference[node]
+        return lacking > 0, near.remote_memory, lacking, near, -free[node], node is None, node or 0
 
     return min(fitting, key=rank)
 
 
 def preferences(snapshot: Snapshot, guest: Guest, nodes: Collection[NodeId]) -> dict[NodeId, Preference]:
-    """Lower is better: steps 2 to 4 of ``choose``."""
     known = snapshot.topology.node_by_id
     memory = _mean_distances(known, nodes, memory_shares(guest))
-    away = _mean_distances(known, nodes, _device_shares(snapshot, guest))
+    devices = _device_nodes(snapshot, guest)
     bare = {node for node, each in known.items() if not each.memory_kib}
+    away = _mean_distances(known, nodes, {node: devices.count(node) / len(devices) for node in devices})
     return {
-        node: (round(memory[node] + away[node], _DIGITS), round(away[node], _DIGITS), node in bare) for node in nodes
+        node: Preference(
+            round(_remote_memory(known, guest, node), _MEMORY_DIGITS),
+            sum(1 for other in devices if other not in (None, node)),
+            round(away[node], _DIGITS),
+            round(memory[node], _DIGITS),
+            node in bare,
+        )
+        for node in nodes
     }
+
+
+def _remote_memory(known: Mapping[int, Node], guest: Guest, here: int | None) -> float:
+    return fsum(
+        kib / 1024 * max(distance(known, here, node) / LOCAL - 1, 0.0)
+        for node, kib in guest.memory_per_node.items()
+        if node != here
+    )
 
 
 def _mean_distances(
@@ -116,10 +156,10 @@ def reason(snapshot: Snapshot, guest: Guest, node: NodeId) -> str:
         return "the host reports no NUMA nodes"
     if not (guest.memory_per_node or guest.pci):
         return _ROOM.format(node)
-    shares = memory_shares(guest)
+    shares, devices = memory_shares(guest), _device_nodes(snapshot, guest)
     parts = (
         (shares.get(node, 0.0), "the guest's memory"),
-        (_device_shares(snapshot, guest).get(node, 0.0), "its PCI devices"),
+        (devices.count(node) / max(len(devices), 1), "its PCI devices"),
     )
     near = " and ".join(f"{part:.0%} of {resource}" for part, resource in parts if part)
     return f"node {node} has {near}" if near else _near_memory(snapshot, shares, node) or _ROOM.format(node)
@@ -145,9 +185,9 @@ def memory_shares(guest: Guest) -> dict[NodeId, float]:
     return {node: kib / total for node, kib in guest.memory_per_node.items()} if total else {}
 
 
-def _device_shares(snapshot: Snapshot, guest: Guest) -> dict[NodeId, float]:
+def _device_nodes(snapshot: Snapshot, guest: Guest) -> list[NodeId]:
+    """Of each of its PCI devices; None: not known."""
     if not guest.pci:
-        return {}
+        return []
     addresses = set(guest.pci)
-    nodes = [device.node for device in snapshot.topology.devices if device.kind == "pci" and device.name in addresses]
-    return {node: nodes.count(node) / len(nodes) for node in nodes if node is not None}
+    return [device.node for device in snapshot.topology.devices if device.kind == "pci" and device.name in addresses]

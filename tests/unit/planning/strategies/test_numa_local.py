@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from data.field.local import bound_beside_free, gpu_on_a_bare_node
 from support.hosts import GIB, cpus, guest, interleaved, plain, snapshot, topology
 
 from pinner.model.machine.topology import Device
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
+from pinner.planning.questions.explanation import explain_placement
 
 DEVICES = (Device("pci", "0000:3b:00.0", 1), Device("pci", "0000:5e:00.0", 0), Device("pci", "0000:00:00.0", None))
 HOST = plain(32, 2, devices=DEVICES)
@@ -27,13 +29,13 @@ NODE_0, NODE_1 = "4-15", "20-31"
     [
         ({0: 4, 1: 6}, (), NODE_1),
         ({0: 6, 1: 4}, (), NODE_0),
-        ({0: 6, 1: 4}, ("0000:3b:00.0",), NODE_1),
+        ({0: 6 * GIB, 1: 4 * GIB}, ("0000:3b:00.0",), NODE_0),
         ({0: 5}, ("0000:3b:00.0",), NODE_1),
         ({1: 5}, ("0000:5e:00.0",), NODE_0),
         ({}, (), NODE_0),
         ({1: 5}, ("0000:00:00.0",), NODE_1),
     ],
-    ids=["memory", "memory-0", "device-over-memory", "tie-device", "tie-device-0", "lowest", "device-nowhere"],
+    ids=["memory", "memory-0", "memory-over-device", "tie-device", "tie-device-0", "lowest", "device-nowhere"],
 )
 def test_a_guest_gets_the_node_of_its_memory_and_devices(
     memory: dict[int, int], pci: tuple[str, ...], expected: str
@@ -55,6 +57,28 @@ def test_the_reason_names_the_memory_and_devices_on_the_node(
 ) -> None:
     made = plan(snapshot(HOST, [guest(1, 1, HOST.online, memory=memory, pci=pci)]), "s", Request("numa-local"))
     assert [want.reason for want in made.wanted if want.target.kind == "vcpu"] == [reason]
+
+
+def test_a_node_without_memory_but_with_the_gpu_is_worse_than_the_node_of_the_memory() -> None:
+    made = plan(gpu_on_a_bare_node.HOST, "s", Request("numa-local"))
+    assert nodes(made) == {"g1": str(gpu_on_a_bare_node.RIGHT)}
+    other = explain_placement(gpu_on_a_bare_node.HOST, Request("numa-local"), "g1").alternatives[0]
+    assert (other.node, other.cost["remote_memory"], other.cost["remote_devices"]) == (1, 16 * 1024, -1)
+
+
+def test_a_bound_guest_is_placed_before_a_larger_free_one() -> None:
+    made = plan(bound_beside_free.HOST, "s", Request("numa-local"))
+    assert nodes(made) == bound_beside_free.RIGHT
+    assert made.warnings == ()
+    (reason,) = {want.reason for want in made.wanted if want.target.kind == "vcpu" and want.target.name == "g2"}
+    assert reason == "node 1 has room for the guest; node 0, which would be nearer, has too few free CPUs"
+
+
+def test_a_guest_leaves_its_node_only_where_that_is_better() -> None:
+    """g1 alone would be on node 0, which has as many CPUs; g2 is alone on the node of its memory there."""
+    here = [guest(1, 4, cpus(NODE_1), memory={}), guest(2, 10, cpus(NODE_1), memory={0: GIB})]
+    made = plan(snapshot(HOST, here), "s", Request("numa-local"))
+    assert nodes(made) == {"g1": NODE_1, "g2": NODE_0}
 
 
 def test_free_cpus_count_more_than_memory_and_the_largest_guest_is_first() -> None:
