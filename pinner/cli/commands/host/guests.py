@@ -146,6 +146,8 @@ def _note(guest: "Guest") -> str:
     notes = ["dedicated by Nova"] if guest.dedicated else []
     if nodes := CpuSet.of(node for binding in guest.numa.bindings() for node in binding.nodes):
         notes.append(f"strict memory on node{'s' * (len(nodes) > 1)} {nodes}")
+    if guest.restriction:
+        notes.append(f"its definition allows CPUs {guest.restriction}")
     notes += [f"{limit} allows CPUs {limit.cpus}" for limit in guest.cpu_limits[-1:]]
     if guest.excluded:
         notes.append("excluded (pin-off)")
