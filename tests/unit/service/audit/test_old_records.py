@@ -190,12 +190,12 @@ def test_a_forged_end_of_a_run_whose_begin_was_removed_is_found(used):
     end."""
     agent = used.agent.audit_records(0, 1000)
     centre = list(used.store.audit.stream(ChainHead(0, "")))
-    start = [number for number, record in enumerate(agent) if record.action == AgentAction.CENTRE_HEAD][1]
+    start = [number for number, record in enumerate(agent) if record.action == AgentAction.RUN_END][1] + 1
+    assert agent[start].action == AgentAction.CENTRE_HEAD
     ended, still_open = [record for record in centre if record["action"] == AgentAction.RUN_END][:2]
     later = ended | {"seq": len(centre) + 1, "result": "undone"}
     assert findings(agent[start:], [*centre, later]) == [("forged", later["seq"])]
     kept = [agent[start], agent[start - 1], *agent[start + 1 :]]
-    assert kept[1].action == AgentAction.RUN_END
     assert findings(kept, centre) == []
     forged = [record | {"result": "undone"} if record is still_open else record for record in centre]
     assert findings(kept, forged) == [("forged", still_open["seq"]), ("unreported", 0)]
