@@ -12,7 +12,7 @@ from pinner.model.change import PartPin, Target
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import shown
 from pinner.model.guest import pins_metadata
-from pinner.model.guest.guest import DEDICATING, STRICT, GuestCell, MemoryBinding, NovaIdentity
+from pinner.model.guest.guest import DEDICATING, STRICT, GuestCell, GuestTopology, MemoryBinding, NovaIdentity
 from pinner.model.kinds import TargetKind
 
 NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")
@@ -58,6 +58,7 @@ class Domain:
     cells: tuple[GuestCell, ...] = ()
     memory: MemoryBinding | None = None
     huge_pages: bool = False
+    topology: GuestTopology | None = None
 
     @property
     def without_own_pins(self) -> "Domain":
@@ -111,6 +112,7 @@ def parse(xml: str) -> Domain:
         cells=cells(domain),
         memory=memory(domain),
         huge_pages=has_huge_pages(domain),
+        topology=_topology(domain),
     )
 
 
@@ -247,6 +249,16 @@ def memory(domain: etree._Element) -> MemoryBinding | None:
     """None where the XML names no node, as where numad chose them (placement auto). Raises Invalid."""
     element = domain.find("numatune/memory")
     return None if element is None else _binding(element)
+
+
+def _topology(domain: etree._Element) -> GuestTopology | None:
+    element = domain.find("cpu/topology")
+    if element is None:
+        return None
+    names = ("sockets", "dies", "clusters", "cores", "threads")
+    sockets, dies, clusters, cores, threads = (_number(element.get(name, "1"), MAX_CPUS) for name in names)
+    found = GuestTopology(sockets, dies * clusters * cores, threads)
+    return found if 0 < found.sockets * found.cores * found.threads <= MAX_CPUS else None
 
 
 def has_huge_pages(domain: etree._Element) -> bool:

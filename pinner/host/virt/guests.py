@@ -130,6 +130,7 @@ def read_guest(
         numa=GuestNuma(xml.cells, xml.memory, resident.huge if xml.huge_pages else {}, cell_pins(domain)),
         shared_vcpus=shared_vcpus(xml.nova, len(xml.vcpus)),
         cpu_limits=units.limits_of(pid),
+        topology=xml.topology,
     )
 
 

@@ -77,6 +77,21 @@ class GuestNuma:
         return next((cell for cell in self.cells if vcpu in cell.vcpus), None)
 
 
+@dataclass(frozen=True, slots=True)
+class GuestTopology:
+    """The sockets, cores and threads that a guest sees. Threads of a core have neighbouring vCPU numbers."""
+
+    sockets: int
+    """Number of sockets."""
+    cores: int
+    """Cores of a socket, in all its dies and clusters."""
+    threads: int
+    """Threads of a core."""
+
+
+MIGRATION = ("live_migration", "multifdsend", "multifdrecv", "mig/")
+"""The first letters of QEMU's migration threads."""
+
 _PCPUS = re.compile(r"resources([1-9][0-9]*)?:PCPU")
 """Nova's own pattern of dedicated CPUs as a resource."""
 
@@ -262,6 +277,13 @@ class Guest:
     cpu_limits: tuple[CpuLimit, ...] = field(default=(), metadata={"exclude_if": lambda limits: not limits})
     """Cgroups above it that leave out CPUs, outermost first: none of its threads can leave what the last one allows.
     Partitions are in ``cgroups``."""
+    topology: GuestTopology | None = field(default=None, metadata={"exclude_if": lambda topology: topology is None})
+    """What its definition says (<topology>); null: nothing, and left out in JSON."""
+
+    @property
+    def migration_threads(self) -> tuple[Thread, ...]:
+        """Those of ``emulator`` that send or receive its memory. They start with the emulator's affinity."""
+        return tuple(thread for thread in self.emulator.threads if thread.name.startswith(MIGRATION))
 
     @property
     def is_migrating(self) -> bool:

@@ -11,7 +11,7 @@ from support.hosts import GIB, cpus, guest, interleaved, process, snapshot, with
 
 from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest.guest import Cgroup, GuestCell, GuestNuma, MemoryBinding, OperatorPin, Tap
+from pinner.model.guest.guest import Cgroup, GuestCell, GuestNuma, GuestTopology, MemoryBinding, OperatorPin, Tap
 from pinner.model.guest.nova import NovaConf
 from pinner.model.kinds import Governor, PartitionState
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
@@ -71,6 +71,7 @@ def _cells() -> Any:
         vhost_threads=1,
         taps=(Tap("tap1", "52:54:00:00:00:01", 1, 2, 3, 4),),
         pci=(CARD,),
+        topology=GuestTopology(1, 2, 2),
         numa=GuestNuma(
             (GuestCell(0, cpus("0-1"), GIB, strict),), strict, {0: GIB}, {0: shared, 1: shared}, page_kib=2048
         ),

@@ -14,6 +14,7 @@ from pinner.cli.frame.parser import Commands, add_command, add_noun
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import PinnerError
 from pinner.model.outcome.measures import HOST, TREND, Span
+from pinner.model.text import counted
 from pinner.render import visible
 from pinner.render.measures import sparkline
 
@@ -151,6 +152,8 @@ def _note(guest: "Guest") -> str:
     notes += [f"{limit} allows CPUs {limit.cpus}" for limit in guest.cpu_limits[-1:]]
     if guest.excluded:
         notes.append("excluded (pin-off)")
+    if sending := guest.migration_threads:
+        notes.append(counted(len(sending), "migration thread"))
     if guest.nova and guest.nova.instance:
         notes.append(f"instance {guest.nova.instance}")
     return ", ".join(notes)

@@ -10,7 +10,7 @@ from pinner.host.processes import qemu
 from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import ActiveDomain, binding_pins, cell_pins, without_recorded_pins
 from pinner.model.errors import Invalid
-from pinner.model.guest.guest import Guest, GuestCell, GuestNuma, MemoryBinding
+from pinner.model.guest.guest import Guest, GuestCell, GuestNuma, GuestTopology, MemoryBinding
 from pinner.model.run.journal import RecordedPins
 
 NUMA = "<cpu><numa><cell id='0' cpus='0-1' memory='4096' unit='KiB'/><cell id='1' cpus='2,5' memory='8'/></numa></cpu>"
@@ -53,6 +53,20 @@ def test_cells_with_the_nodes_of_their_memory():
 def test_the_memory_of_the_whole_guest(xml, binding):
     assert parse(xml).memory == binding
     assert parse(xml).cells == ()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "topology"),
+    [
+        ("sockets='2' dies='2' clusters='1' cores='4' threads='2'", GuestTopology(2, 8, 2)),
+        ("sockets='1' cores='3' threads='1'", GuestTopology(1, 3, 1)),
+        ("sockets='0' cores='3' threads='1'", None),
+        ("sockets='8000' cores='8000' threads='1'", None),
+    ],
+)
+def test_the_sockets_cores_and_threads_that_a_guest_sees(attributes, topology):
+    assert parse(f"<cpu><topology {attributes}/></cpu>").topology == topology
+    assert parse("<cpu/>").topology is None
 
 
 @pytest.mark.parametrize("wrong", ["<numatune><memory nodeset='a'/></numatune>", NUMA.replace("0-1", "0-")])
