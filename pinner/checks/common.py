@@ -1,6 +1,7 @@
 """What several checks need: growth of counters, CPUs by role, lines of remedies. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from shlex import quote
 from typing import NamedTuple, TypeVar
 
 from pinner.model.cpuset import CpuSet, union
@@ -75,10 +76,26 @@ def rate(name: str, count: int, seconds: float, unit: str) -> tuple[Evidence, Ev
     return Evidence(name, count, unit), Evidence(f"{name} rate", count / seconds, f"{unit}/s")
 
 
+PLAN = "as root, then pinner apply PLAN_ID"
+
+
+def plan_of(guest: Guest, *options: str) -> tuple[Remedy, ...]:
+    """None where a plan leaves the guest's vCPUs alone."""
+    excluded = guest.excluded or (guest.nova and "pinner:excluded" in guest.nova.extra_specs)
+    if excluded or guest.dedicated or guest.operator_pins or guest.unread or guest.is_migrating:
+        return ()
+    return (Remedy(" ".join(("pinner plan", *options)), PLAN),)
+
+
 def own_cpus(guest: Guest) -> CpuSet:
     """The CPUs of vCPUs with one CPU each, without the pools of one CPU that pinner gives to several threads."""
     masks = (vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread)
     return union(mask for mask in masks if len(mask) == 1) - guest.pooled
+
+
+def own_cores(guest: Guest, snapshot: Snapshot) -> CpuSet:
+    """The CPUs of the cores of its own CPUs."""
+    return union(snapshot.topology.online_cores.get(cpu, CpuSet()) for cpu in own_cpus(guest))
 
 
 def nodes_of(cpus: CpuSet, snapshot: Snapshot) -> set[int]:
@@ -107,6 +124,12 @@ def roles(snapshot: Snapshot) -> tuple[tuple[str, CpuSet], ...]:
     return ("isolated", isolated), ("vCPU", vcpus - isolated), ("emulator", emulators)
 
 
+def system_affinity(snapshot: Snapshot) -> CpuSet:
+    """The affinity of process 1; empty where it is not restricted."""
+    whole = snapshot.topology.online - snapshot.topology.isolated
+    return CpuSet() if whole == snapshot.baseline else snapshot.baseline
+
+
 def housekeeping(snapshot: Snapshot, node: int | None = None) -> CpuSet:
     """The CPUs for interrupts and host work: of the node if it has some, else of the host; may be empty."""
     polled = snapshot.ovs.cpus if snapshot.ovs else CpuSet()
@@ -118,6 +141,13 @@ def housekeeping(snapshot: Snapshot, node: int | None = None) -> CpuSet:
 def command(line: str) -> Remedy:
     """Root gives it at once."""
     return Remedy(line, ROOT)
+
+
+def emulator_pin(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> tuple[Remedy, ...]:
+    """Off the cores of guests' own CPUs. None where the guest's cgroups allow no other of ``cpus``."""
+    allowed = cpus & guest.cpu_limits[-1].cpus if guest.cpu_limits else cpus
+    allowed -= union(own_cores(each, snapshot) for each in snapshot.guests)
+    return (command(f"virsh emulatorpin {quote(guest.uuid)} {allowed} --live"),) if allowed else ()
 
 
 def sysctl(key: str, value: object) -> tuple[Remedy, Remedy]:

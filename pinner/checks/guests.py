@@ -1,10 +1,17 @@
-"""Guests: disks, NUMA cells, weights, migrations and managers. Pure."""
+"""Guests: disks, weights, migrations and managers. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterator
 from shlex import quote
 
-from pinner.checks.common import ROOT, homes, host_subject, housekeeping, memory_homes, own_cpus
+from pinner.checks.common import (
+    MANY,
+    PLAN,
+    ROOT,
+    host_subject,
+    housekeeping,
+    own_cpus,
+)
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import Process
@@ -21,8 +28,6 @@ MOST_WEIGHT = 10_000
 IDLE_WEIGHT = 3 * 100 / 1024
 """The kernel shows 0 for a cgroup with cpu.idle. WEIGHT_IDLEPRIO (kernel/sched/sched.h) is 3, where the weight 100 is
 1024."""
-MIGRATION = ("live_migration", "multifdsend", "multifdrecv", "mig/")
-"""The first letters of QEMU's migration threads."""
 CPUTUNE = "libvirt: formatdomain.html (cputune)"
 
 
@@ -43,42 +48,6 @@ def _no_iothread(reading: HostReading) -> Iterator[Found]:
                     Remedy("<driver iothread='1'/>", f"the domain XML of {guest.name}, each disk", "guest restart"),
                 ),
             )
-
-
-def _no_cells(reading: HostReading) -> Iterator[Found]:
-    for guest in reading.snapshot.guests:
-        nodes = homes(guest.vcpus, reading.snapshot)
-        if len(nodes) > 1 and len(guest.numa.cells) < 2 and len(guest.vcpus) > 1:
-            yield Found(
-                Subject("guest", guest.name),
-                f"guest {guest.name} runs on {len(nodes)} nodes, and sees one",
-                (
-                    Evidence("nodes", ",".join(map(str, sorted(nodes)))),
-                    Evidence("cells", len(guest.numa.cells)),
-                    Evidence("vCPUs", len(guest.vcpus)),
-                ),
-                (
-                    Remedy(f"hw:numa_nodes={len(nodes)}", "the flavor in Nova", "guest restart"),
-                    Remedy("pinner plan --strategy numa-local", "as root, then pinner apply PLAN_ID"),
-                ),
-            )
-
-
-def _wrong_cells(reading: HostReading) -> Iterator[Found]:
-    for guest in reading.snapshot.guests:
-        for cell in guest.numa.cells:
-            nodes = memory_homes((vcpu for vcpu in guest.vcpus if vcpu.id in cell.vcpus), reading.snapshot)
-            bound = set(cell.memory.nodes) if cell.memory else set()
-            if nodes and bound and not nodes & bound:
-                yield Found(
-                    Subject("guest", guest.name),
-                    f"cell {cell.id} of guest {guest.name} has memory of node {min(bound)} and vCPUs on {min(nodes)}",
-                    (
-                        Evidence("nodes of the memory", ",".join(map(str, sorted(bound)))),
-                        Evidence("nodes of the vCPUs", ",".join(map(str, sorted(nodes)))),
-                    ),
-                    (Remedy("pinner plan --strategy numa-local", "as root, then pinner apply PLAN_ID"),),
-                )
 
 
 def _weights(reading: HostReading) -> Iterator[Found]:
@@ -131,7 +100,7 @@ def _cpus(guest: Guest) -> CpuSet:
 def _migration(reading: HostReading) -> Iterator[Found]:
     vcpus, emulators = vcpu_cpus(reading.snapshot), emulator_cpus(reading.snapshot)
     for guest in reading.snapshot.guests:
-        moving = [mover for mover in guest.emulator.threads if mover.name.startswith(MIGRATION)]
+        moving = guest.migration_threads
         cpus = union(thread.affinity for thread in moving)
         if moving and ((len(cpus) < len(moving) and cpus <= emulators) or cpus & vcpus):
             free = housekeeping(reading.snapshot)
@@ -139,7 +108,7 @@ def _migration(reading: HostReading) -> Iterator[Found]:
                 Subject("guest", guest.name),
                 f"{counted(len(moving), 'migration thread')} of guest {guest.name} share CPUs {cpus} with guests",
                 (Evidence("migration threads", len(moving)), Evidence("their CPUs", str(cpus))),
-                tuple(Remedy(f"taskset -pc {free} {thread.tid}", ROOT) for thread in moving) if free else (),
+                tuple(Remedy(f"taskset -pc {free} {thread.tid}", ROOT) for thread in moving[:MANY]) if free else (),
             )
 
 
@@ -163,7 +132,7 @@ def _overlap(reading: HostReading) -> Iterator[Found]:
                 Evidence("guests", len(names)),
                 Evidence("managers", "Nova and another" if len(managers) > 1 else "one"),
             ),
-            (Remedy("pinner plan --strategy isolated", "as root, then pinner apply PLAN_ID"),),
+            (Remedy("pinner plan --strategy isolated", PLAN),),
         )
 
 
@@ -208,22 +177,6 @@ CHECKS = (
         why="all disks and the monitor share this one thread",
         source="libvirt: formatdomain.html (iothreads)",
         find=_no_iothread,
-    ),
-    HostCheck(
-        code="guest-without-cells",
-        severity="warning",
-        summary="a guest runs on several nodes and sees one",
-        why="the guest's kernel cannot keep a program beside its memory",
-        source="libvirt: formatdomain.html (cpu numa)",
-        find=_no_cells,
-    ),
-    HostCheck(
-        code="guest-cells-contradict",
-        severity="warning",
-        summary="vCPUs of a cell are placed on another node than the cell's memory",
-        why="the guest's kernel takes remote memory for local",
-        source="libvirt: formatdomain.html (numatune memnode)",
-        find=_wrong_cells,
     ),
     HostCheck(
         code="guest-weights-differ",

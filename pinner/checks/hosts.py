@@ -3,13 +3,16 @@
 from collections.abc import Callable, Iterator
 from shlex import quote
 
-from pinner.checks.common import command, host_subject, housekeeping, roles
-from pinner.model.cpuset import union
-from pinner.model.machine.process import PLACERS, Process, is_another_pinner, is_known_placer
+from pinner.checks.common import MANY, PLAN, command, host_subject, housekeeping, roles
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.machine.process import PLACERS, RESERVING_LOAD, Process, is_another_pinner, is_known_placer
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
+from pinner.model.text import counted, listed
 
 PRESSURE, PRESSURE_CRITICAL = 10.0, 25.0
+FULL_CPU = 95.0
+"""Per cent of each CPU."""
 FULL_PERCENT, FULL_KIB, ROOMY_KIB = 5.0, 100 * 1024, 10 * 1024**2
 PSI = "Linux: Documentation/accounting/psi.rst"
 
@@ -61,6 +64,40 @@ def _pressure(reading: HostReading) -> Iterator[Found]:
     )
 
 
+def _squeezed(reading: HostReading) -> Iterator[Found]:
+    """Processes of the host that somebody put on fewer CPUs than they fill."""
+    online = reading.snapshot.topology.online
+    busy = [
+        (process, thread)
+        for process in reading.snapshot.processes
+        if process.immovable_reason in ("", "restricted", "not-permitted") and not process.kernel
+        for thread in process.threads
+        if thread.load > RESERVING_LOAD and not online <= thread.affinity
+    ]
+    for cpus in sorted({thread.affinity for _, thread in busy}, key=str):
+        here = [(process, thread) for process, thread in busy if thread.affinity <= cpus]
+        load = sum(thread.load for _, thread in here)
+        if load >= FULL_CPU * len(cpus) and len(here) > len(cpus):
+            names = sorted({process.name for process, _ in here})
+            yield Found(
+                Subject("cpu", str(cpus)),
+                f"{counted(len(here), 'thread')} of {listed(names, 3)} have only CPUs {cpus}, and fill them",
+                (
+                    Evidence("load", load, "% of a CPU"),
+                    Evidence("CPUs", str(cpus)),
+                    Evidence("CPUs without guests", str(housekeeping(reading.snapshot))),
+                ),
+                _wider(reading, cpus, load, names),
+            )
+
+
+def _wider(reading: HostReading, cpus: CpuSet, load: float, names: list[str]) -> tuple[Remedy, ...]:
+    if cpus >= reading.snapshot.baseline or load > FULL_CPU * len(housekeeping(reading.snapshot)):
+        return ()
+    words = (f"--process {quote(name)}" for name in names[:MANY])
+    return (Remedy(f"pinner plan {' '.join(words)}", PLAN),)
+
+
 def _full(reading: HostReading) -> Iterator[Found]:
     for storage in (filesystem for filesystem in reading.details.storage if filesystem.total_kib):
         percent = 100 * storage.free_kib / max(storage.total_kib, 1)
@@ -103,6 +140,14 @@ CHECKS = (
         source=PSI,
         find=_pressure,
         critical=f"{PRESSURE_CRITICAL:g} % or more",
+    ),
+    HostCheck(
+        code="processes-squeezed",
+        severity="warning",
+        summary=f"processes of the host fill the few CPUs that somebody gave them ({FULL_CPU:g} % or more of each)",
+        why="they wait for each other, and with them the guests that they serve, while other CPUs are idle",
+        source="Linux: sched_setaffinity(2)",
+        find=_squeezed,
     ),
     HostCheck(
         code="journal-disk-full",

@@ -178,6 +178,21 @@ def _ignored(reading: HostReading) -> Iterator[Found]:
             )
 
 
+def _irqaffinity(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    given = argument_cpus(snapshot.topology, "irqaffinity") & snapshot.topology.online
+    alone = snapshot.topology.isolated | snapshot.dedicated | argument_cpus(snapshot.topology, "isolcpus")
+    if both := given & alone:
+        free = housekeeping(snapshot) - alone
+        rest = free & given or free
+        yield Found(
+            Subject("cpu", str(both)),
+            f"the argument irqaffinity sends new interrupts to CPUs {both}, which are isolated or dedicated",
+            (Evidence("irqaffinity", str(given)), Evidence("CPUs of both", str(both))),
+            (kernel_argument(f"irqaffinity={rest}"),) if rest else (),
+        )
+
+
 def _off_node(reading: HostReading) -> Iterator[Found]:
     topology = reading.snapshot.topology
     homes = _homes(reading.snapshot)
@@ -276,6 +291,14 @@ CHECKS = (
         why="the CPUs are not isolated as their owner believes",
         source=PARAMETERS,
         find=_ignored,
+    ),
+    HostCheck(
+        code="irqaffinity-isolated",
+        severity="warning",
+        summary="the argument irqaffinity has CPUs that are isolated or that Nova dedicates",
+        why="each device that appears gets interrupts there, in the time of the vCPU on that CPU",
+        source=f"{PARAMETERS} (irqaffinity)",
+        find=_irqaffinity,
     ),
     HostCheck(
         code="node-kthreads-off-node",

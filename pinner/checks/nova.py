@@ -1,15 +1,26 @@
 """Nova's CPU sets against kernel arguments, CPUAffinity and Open vSwitch: what lets guests and the host disturb each
 other. Pure. `pinner nova check` finds what keeps Nova from starting."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
-from pinner.checks.common import COMPUTE, cpu_argument, host_subject, kernel_argument, shared_without
+from pinner.checks.common import (
+    COMPUTE,
+    cpu_argument,
+    host_subject,
+    kernel_argument,
+    plan_of,
+    shared_without,
+    system_affinity,
+)
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest.guest import Guest
 from pinner.model.guest.nova import set_line
 from pinner.model.machine.boot import argument, argument_cpus
-from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy
+from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
+from pinner.model.text import counted
 
 FEW_CPUS, FEW_PERCENT = 5, 5.0
 TOPOLOGIES = "OpenStack Nova: admin/cpu-topologies.html"
@@ -19,15 +30,9 @@ def _isolcpus(snapshot: Snapshot) -> CpuSet:
     return argument_cpus(snapshot.topology, "isolcpus") & snapshot.topology.online
 
 
-def _system_affinity(snapshot: Snapshot) -> CpuSet:
-    """The affinity of process 1; empty where it is not restricted."""
-    whole = snapshot.topology.online - snapshot.topology.isolated
-    return CpuSet() if whole == snapshot.baseline else snapshot.baseline
-
-
 def _mixed(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
-    by_kernel, system = snapshot.dedicated & _isolcpus(snapshot), _system_affinity(snapshot)
+    by_kernel, system = snapshot.dedicated & _isolcpus(snapshot), system_affinity(snapshot)
     by_systemd = snapshot.dedicated - by_kernel - system if system else CpuSet()
     if by_kernel and by_systemd:
         yield Found(
@@ -65,7 +70,7 @@ def _sets_overlap(reading: HostReading) -> Iterator[Found]:
 
 def _affinity_isolated(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
-    if both := _system_affinity(snapshot) & (_isolcpus(snapshot) | snapshot.topology.isolated):
+    if both := system_affinity(snapshot) & (_isolcpus(snapshot) | snapshot.topology.isolated):
         rest = snapshot.baseline - both or reading.roles.cpus
         yield Found(
             host_subject(reading),
@@ -73,6 +78,76 @@ def _affinity_isolated(reading: HostReading) -> Iterator[Found]:
             (Evidence("affinity of process 1", str(snapshot.baseline)), Evidence("isolated", str(both))),
             (Remedy(f"CPUAffinity={rest}", "/etc/systemd/system.conf [Manager]", "reboot"),) if rest else (),
         )
+
+
+def _core_split(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    owners = _owners(snapshot)
+    cores = {core for core in snapshot.topology.online_cores.values() if len(_on(core, owners)) > 1}
+    if not cores or not snapshot.shared | snapshot.dedicated:
+        return
+    groups: defaultdict[str, CpuSet] = defaultdict(CpuSet)
+    for core in cores:
+        groups[" and ".join(_on(core, owners))] |= core
+    split = union(cores)
+    yield Found(
+        host_subject(reading),
+        f"{counted(len(cores), 'core')} have several owners: {'; '.join(sorted(groups))}",
+        (Evidence("cores", len(cores)), *(Evidence(name, str(cpus)) for name, cpus in sorted(groups.items()))),
+        tuple(_whole_cores(snapshot, split)),
+    )
+
+
+def _owners(snapshot: Snapshot) -> tuple[tuple[str, CpuSet], ...]:
+    """Isolated CPUs that are in no set run nothing."""
+    sets = snapshot.shared | snapshot.dedicated
+    switch = (snapshot.ovs.cpus if snapshot.ovs else CpuSet()) - sets
+    host = (snapshot.baseline or snapshot.topology.online) - sets - switch - snapshot.topology.isolated
+    return (
+        ("the host", host),
+        ("Open vSwitch", switch),
+        ("cpu_shared_set", snapshot.shared),
+        ("cpu_dedicated_set", snapshot.dedicated),
+    )
+
+
+def _on(core: CpuSet, owners: tuple[tuple[str, CpuSet], ...]) -> list[str]:
+    return [owner for owner, cpus in owners if core & cpus]
+
+
+def _whole_cores(snapshot: Snapshot, split: CpuSet) -> Iterator[Remedy]:
+    """Both sets without the split cores: none where a set would be empty, or a guest is pinned there."""
+    pinned = union(guest.cpus for guest in snapshot.nova_owns().guests)
+    sets = [("cpu_shared_set", snapshot.shared), ("cpu_dedicated_set", snapshot.dedicated)]
+    smaller = [(option, cpus - split) for option, cpus in sets if cpus & split]
+    if all(cpus for _, cpus in smaller) and not pinned & snapshot.dedicated & split:
+        yield from (Remedy(f"{option} = {cpus}", COMPUTE, "guest restart") for option, cpus in smaller)
+
+
+def _floats_outside(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    for guest in snapshot.guests if snapshot.shared else ():
+        threads = [vcpu.thread for vcpu in guest.vcpus if vcpu.thread and _floats(guest, vcpu.id)]
+        wrong = [thread.affinity - snapshot.shared for thread in threads if not thread.affinity <= snapshot.shared]
+        if outside := union(wrong) & snapshot.topology.online:
+            others = outside & snapshot.dedicated
+            yield Found(
+                Subject("guest", guest.name),
+                f"{counted(len(wrong), 'vCPU')} of guest {guest.name} may run on CPUs {outside}, outside "
+                "cpu_shared_set",
+                (
+                    Evidence("vCPUs", len(wrong)),
+                    Evidence("CPUs outside", str(outside)),
+                    Evidence("cpu_shared_set", str(snapshot.shared)),
+                    Evidence("CPUs of cpu_dedicated_set", str(others)),
+                ),
+                plan_of(guest),
+                "critical" if others else None,
+            )
+
+
+def _floats(guest: Guest, vcpu: int) -> bool:
+    return guest.nova is not None and (vcpu in guest.shared_vcpus or not guest.dedicated)
 
 
 def _few(reading: HostReading) -> Iterator[Found]:
@@ -192,6 +267,23 @@ CHECKS = (
         why="floating guests run on CPUs that pinned guests have to themselves",
         source=TOPOLOGIES,
         find=_sets_overlap,
+    ),
+    HostCheck(
+        code="nova-core-split",
+        severity="warning",
+        summary="a core is divided between the host, Open vSwitch, cpu_shared_set and cpu_dedicated_set",
+        why="the hardware threads of a core share its units and caches: each owner slows down with the other's load",
+        source=TOPOLOGIES,
+        find=_core_split,
+    ),
+    HostCheck(
+        code="nova-guest-outside-shared",
+        severity="warning",
+        summary="a floating guest of Nova may run outside cpu_shared_set",
+        why="it takes time of the host, or of guests that have their CPUs to themselves",
+        source=TOPOLOGIES,
+        find=_floats_outside,
+        critical="on CPUs of cpu_dedicated_set",
     ),
     HostCheck(
         code="cpuaffinity-isolated",

@@ -1,16 +1,28 @@
 """Frequencies, idle states, siblings, clocks and real-time policies of the CPUs that run vCPUs. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterator
-from shlex import quote
+from collections.abc import Iterator, Mapping
 
-from pinner.checks.common import command, host_subject, housekeeping, kernel_argument, number, own_cpus, sysctl_now
+from pinner.checks.common import (
+    command,
+    emulator_pin,
+    host_subject,
+    housekeeping,
+    kernel_argument,
+    number,
+    own_cores,
+    own_cpus,
+    sysctl_now,
+    system_affinity,
+)
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.machine.process import RESERVING_LOAD
 from pinner.model.machine.topology import SLOW_GOVERNORS, Cpu
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot, emulator_cpus, restricted, vcpu_cpus, vcpu_threads
+from pinner.model.text import listed
 
 DEEP_US = 50
 """Microseconds: a slower wake delays each packet by more than the network does."""
@@ -98,6 +110,47 @@ def _siblings(reading: HostReading) -> Iterator[Found]:
                     Remedy("hw:cpu_thread_policy=isolate", "the flavor in Nova", "guest restart"),
                 ),
             )
+    yield from _work_on_cores(reading.snapshot)
+
+
+def _work_on_cores(snapshot: Snapshot) -> Iterator[Found]:
+    """Work of others that was put on the cores of guests' own CPUs."""
+    cores = {guest.uuid: own_cores(guest, snapshot) for guest in snapshot.guests}
+    every = union(cores.values())
+    for guest in snapshot.guests if every else ():
+        if (emulator := restricted(guest.emulator.threads, snapshot)) & every:
+            others = {other.name: emulator & cores[other.uuid] for other in snapshot.guests if other is not guest}
+            is_left = guest.dedicated or guest.operator_pins
+            pin = () if is_left else emulator_pin(guest, housekeeping(snapshot), snapshot)
+            what = f"emulator threads of guest {guest.name}"
+            yield from _on_cores(Subject("guest", guest.name), what, others, pin)
+    for subject, what, cpus in _host_work(snapshot) if every else ():
+        owners = {guest.name: cpus & cores[guest.uuid] for guest in snapshot.guests} if cpus & every else {}
+        yield from _on_cores(subject, what, owners)
+
+
+def _host_work(snapshot: Snapshot) -> Iterator[tuple[Subject, str, CpuSet]]:
+    """Busy processes that somebody put on some CPUs, and the CPUs of all services."""
+    for process in snapshot.processes:
+        if process.immovable_reason in ("", "restricted", "not-permitted") and not process.kernel:
+            busy = [thread for thread in process.threads if thread.load > RESERVING_LOAD]
+            load = sum(thread.load for thread in busy)
+            subject = Subject("process", f"{process.name} ({process.pid})")
+            yield subject, f"{process.name} ({load:.3g} % of a CPU)", restricted(busy, snapshot)
+    yield Subject("host", snapshot.host), "every service (CPUAffinity of systemd)", system_affinity(snapshot)
+
+
+def _on_cores(
+    subject: Subject, what: str, owners: Mapping[str, CpuSet], remedies: tuple[Remedy, ...] = ()
+) -> Iterator[Found]:
+    names = [name for name, cpus in owners.items() if cpus]
+    if both := union(owners.values()):
+        yield Found(
+            subject,
+            f"{what} may run on CPUs {both}, which are one core with CPUs of their own of {listed(names, 3)}",
+            (Evidence("shared CPUs", str(both)), Evidence("guests", len(names))),
+            remedies,
+        )
 
 
 def _clock(reading: HostReading) -> Iterator[Found]:
@@ -143,7 +196,7 @@ def _emulators(reading: HostReading) -> Iterator[Found]:
                 Subject("guest", guest.name),
                 f"emulator threads of guest {guest.name} may run on CPUs that its vCPUs have to themselves",
                 (Evidence("threads", len(threads)), Evidence("shared CPUs", str(threads[0].affinity & vcpus))),
-                (command(f"virsh emulatorpin {quote(guest.uuid)} {free} --live"),) if free else (),
+                emulator_pin(guest, free, reading.snapshot),
             )
 
 
@@ -159,7 +212,7 @@ def _realtime_emulator(reading: HostReading) -> Iterator[Found]:
                 Subject("guest", guest.name),
                 f"emulator threads of guest {guest.name} have only CPUs {emulator}, where real-time vCPUs run",
                 (Evidence("emulator", str(emulator)), Evidence("real-time vCPUs", str(realtime))),
-                (command(f"virsh emulatorpin {quote(guest.uuid)} {free} --live"),) if free else (),
+                emulator_pin(guest, free, reading.snapshot),
             )
 
 
@@ -183,8 +236,8 @@ CHECKS = (
     HostCheck(
         code="smt-shared-core",
         severity="warning",
-        summary="two guests with CPUs of their own share a core",
-        why="siblings share the units and caches of a core: each guest slows down with the other's load",
+        summary="a guest with CPUs of its own shares a core with another guest, or with work of the host",
+        why="siblings share the units and caches of a core: each slows down with the other's load",
         source="OpenStack Nova: admin/cpu-topologies.html (hw:cpu_thread_policy)",
         find=_siblings,
     ),

@@ -1,14 +1,28 @@
-"""The time that vCPUs wait for a CPU, and the time that processes of the host take there. Pure."""
+"""vCPUs: how long they wait for a CPU, what the host takes there, and whether they run where the guest's cells, cores
+and devices are. Pure."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
-from pinner.checks.common import NotKnown, command, find_each, grown, host_subject
+from pinner.checks.common import (
+    PLAN,
+    NotKnown,
+    command,
+    device_node,
+    find_each,
+    grown,
+    homes,
+    host_subject,
+    memory_homes,
+    own_cpus,
+    plan_of,
+)
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest.guest import Guest
+from pinner.model.guest.guest import Guest, GuestTopology, Vcpu
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
 from pinner.model.settings.cpu_weights import RAISED, SLICE, WEIGHT, why_not
-from pinner.model.snapshot import vcpu_threads
+from pinner.model.snapshot import Snapshot, vcpu_threads
 from pinner.model.text import counted
 
 WARN_PERCENT, CRITICAL_PERCENT = 5.0, 10.0
@@ -46,7 +60,7 @@ def _run_delay(reading: HostReading) -> Iterator[Found]:
                     *(Evidence(f"vCPU {vcpu} run delay", delay, "%") for vcpu, delay in slow.items()),
                 ),
                 (
-                    Remedy("pinner plan --strategy numa-local", "as root, then pinner apply PLAN_ID"),
+                    Remedy("pinner plan --strategy numa-local", PLAN),
                     Remedy("pinner compare", "as any user, to compare the strategies first"),
                 ),
                 "critical" if worst >= CRITICAL_PERCENT else None,
@@ -85,7 +99,7 @@ def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
             Evidence(f"weight of {SLICE}", "not known" if weight is None else weight),
         ),
         (
-            Remedy("pinner plan", "as root, then pinner apply PLAN_ID"),
+            Remedy("pinner plan", PLAN),
             *(() if why else (command(f"systemctl set-property {SLICE} CPUWeight={RAISED}"),)),
         ),
         targets=(WEIGHT,),
@@ -107,6 +121,150 @@ def _used_by_host(reading: HostReading, before: HostSample, cpus: CpuSet) -> flo
     return 100 * (len(cpus) - (spare / 1e3 + ran / 1e9) / reading.seconds)
 
 
+def _no_cells(reading: HostReading) -> Iterator[Found]:
+    for guest in reading.snapshot.guests:
+        nodes = homes(guest.vcpus, reading.snapshot)
+        if len(nodes) > 1 and len(guest.numa.cells) < 2 and len(guest.vcpus) > 1:
+            yield Found(
+                Subject("guest", guest.name),
+                f"guest {guest.name} runs on {len(nodes)} nodes, and sees one",
+                (
+                    Evidence("nodes", ",".join(map(str, sorted(nodes)))),
+                    Evidence("cells", len(guest.numa.cells)),
+                    Evidence("vCPUs", len(guest.vcpus)),
+                ),
+                (
+                    Remedy(f"hw:numa_nodes={len(nodes)}", "the flavor in Nova", "guest restart"),
+                    Remedy("pinner plan --strategy numa-local", PLAN),
+                ),
+            )
+
+
+def _wrong_cells(reading: HostReading) -> Iterator[Found]:
+    cells = ((guest, cell) for guest in reading.snapshot.guests for cell in guest.numa.cells)
+    for guest, cell in cells:
+        vcpus = [vcpu for vcpu in guest.vcpus if vcpu.id in cell.vcpus]
+        nodes, bound = memory_homes(vcpus, reading.snapshot), set(cell.memory.nodes) if cell.memory else set()
+        is_split = len(guest.numa.cells) > 1 and len({*_own_nodes(vcpus, reading.snapshot)}) > 1
+        if nodes and ((bound and not nodes & bound) or (is_split and not nodes <= bound)):
+            yield Found(
+                Subject("guest", guest.name),
+                f"cell {cell.id} of guest {guest.name} has vCPUs on nodes {_listed(nodes)}, "
+                f"and memory of {f'nodes {_listed(bound)}' if bound else 'any node'}",
+                (Evidence("nodes of the memory", _listed(bound)), Evidence("nodes of the vCPUs", _listed(nodes))),
+                plan_of(guest, "--strategy numa-local"),
+            )
+
+
+def _own_nodes(vcpus: Iterable[Vcpu], snapshot: Snapshot) -> Iterator[int]:
+    """The node of each vCPU that has only one."""
+    for vcpu in vcpus:
+        if len(nodes := homes((vcpu,), snapshot)) == 1:
+            yield from nodes
+
+
+def _listed(numbers: set[int]) -> str:
+    return ",".join(map(str, sorted(numbers)))
+
+
+def _wrong_topology(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    for guest in snapshot.guests:
+        if (sees := guest.topology) is None or min(sees.sockets, sees.cores, sees.threads) < 1:
+            continue
+        own = own_cpus(guest)
+        placed = ((vcpu, mask) for vcpu, mask in guest.vcpu_affinities.items() if len(mask) == 1 and mask <= own)
+        cores = {vcpu: snapshot.topology.online_cores.get(mask.lowest, mask) for vcpu, mask in placed}
+        apart, together = _against(cores, sees.threads)
+        sockets = _sockets_apart(guest, sees, snapshot)
+        facts = (
+            ("cores of the guest on several cores of the host", apart),
+            ("cores of the host that are several of the guest", together),
+            ("sockets of the guest on several nodes", sockets),
+        )
+        if wrong := [Evidence(name, count) for name, count in facts if count]:
+            seen = ", ".join(map(counted, (sees.sockets, sees.cores, sees.threads), ("socket", "core", "thread")))
+            yield Found(
+                Subject("guest", guest.name),
+                f"the topology of guest {guest.name} ({seen}) is not that of its CPUs",
+                (*wrong, Evidence("vCPUs with a CPU of their own", len(cores))),
+                () if sockets else tuple(_topology_of(guest, sees, cores)),
+            )
+
+
+def _against(cores: Mapping[int, CpuSet], threads: int) -> tuple[int, int]:
+    """``cores`` has the host's core of each vCPU, a core of the guest so many vCPUs. How many of the guest's cores are
+    on several of the host, and the other way round."""
+    apart = _several((vcpu // threads, core) for vcpu, core in cores.items())
+    return apart, _several((core, vcpu // threads) for vcpu, core in cores.items())
+
+
+def _several(pairs: Iterable[tuple[Hashable, Hashable]]) -> int:
+    """How many of the first ones have several of the second ones."""
+    seconds: defaultdict[Hashable, set[Hashable]] = defaultdict(set)
+    for first, second in pairs:
+        seconds[first].add(second)
+    return sum(len(those) > 1 for those in seconds.values())
+
+
+def _sockets_apart(guest: Guest, sees: GuestTopology, snapshot: Snapshot) -> int:
+    """A single socket and cells have checks of their own."""
+    if sees.sockets < 2 or len(guest.numa.cells) > 1:
+        return 0
+    size = sees.cores * sees.threads
+    return _several((vcpu.id // size, node) for vcpu in guest.vcpus for node in _own_nodes((vcpu,), snapshot))
+
+
+def _topology_of(guest: Guest, sees: GuestTopology, cores: Mapping[int, CpuSet]) -> Iterator[Remedy]:
+    """The threads that make each core of the guest one of the host. Nova writes the XML of its guests."""
+    size = sees.cores * sees.threads
+    for threads in (1, 2, 4, 8) if not guest.nova and len(cores) == sees.sockets * size else ():
+        if size % threads == 0 and not any(_against(cores, threads)):
+            line = f"<topology sockets='{sees.sockets}' cores='{size // threads}' threads='{threads}'/>"
+            yield Remedy(line, f"the domain XML of {guest.name}, in <cpu>", "guest restart")
+
+
+def _remote_device(reading: HostReading) -> Iterator[Found]:
+    snapshot, nodes = reading.snapshot, reading.snapshot.topology.node_by_id
+    for guest in snapshot.guests:
+        used = homes(guest.vcpus, snapshot) if guest.pci else set()
+        found = ((device, device_node(device, snapshot)) for device in guest.pci)
+        known = {device: node for device, node in found if node is not None and node in nodes}
+        for device, node in known.items():
+            if not _is_remote(node, used, snapshot):
+                continue
+            distances = nodes[node].distances
+            yield Found(
+                Subject("guest", guest.name),
+                f"device {device} of guest {guest.name} is on node {node}, and its vCPUs are on {_listed(used)}",
+                (
+                    Evidence(device, f"node {node}"),
+                    Evidence("nodes of the vCPUs", _listed(used)),
+                    Evidence("distance", min((distances[near] for near in used if near in distances), default="")),
+                ),
+                plan_of(guest, "--strategy numa-local")
+                if len({*known.values()}) == 1 and _has_room(guest, node, snapshot)
+                else (),
+            )
+
+
+def _has_room(guest: Guest, node: int, snapshot: Snapshot) -> bool:
+    """Whether the node has a CPU for each vCPU beside those of its guests, and memory, and no other node binds it."""
+    others = (vcpu for each in snapshot.guests if each is not guest for vcpu in each.vcpus)
+    there = sum(homes((vcpu,), snapshot) == {node} for vcpu in others)
+    free = snapshot.topology.online_by_node[node] - snapshot.dedicated - snapshot.topology.isolated
+    free = free & guest.cpu_limits[-1].cpus if guest.cpu_limits else free
+    has_memory = guest.memory_kib <= snapshot.topology.node_by_id[node].free_kib
+    return there + len(guest.vcpus) <= len(free) and has_memory and not guest.numa.bindings()
+
+
+def _is_remote(node: int, used: set[int], snapshot: Snapshot) -> bool:
+    """A node without CPUs or memory has no place for a guest."""
+    topology = snapshot.topology
+    has_place = node in topology.online_by_node and topology.memory_sources.get(node, node) == node
+    return has_place and bool(used) and node not in used
+
+
 CHECKS = (
     HostCheck(
         code="vcpu-run-delay",
@@ -124,5 +282,37 @@ CHECKS = (
         why="all guests together are one slice, and the kernel gives it no more of a CPU than each slice of the host",
         source="Linux: Documentation/admin-guide/cgroup-v2.rst (cpu.weight); systemd.resource-control(5)",
         find=_host_load,
+    ),
+    HostCheck(
+        code="guest-without-cells",
+        severity="warning",
+        summary="a guest runs on several nodes and sees one",
+        why="the guest's kernel cannot keep a program beside its memory",
+        source="libvirt: formatdomain.html (cpu numa)",
+        find=_no_cells,
+    ),
+    HostCheck(
+        code="guest-cells-contradict",
+        severity="warning",
+        summary="vCPUs of a cell are on several nodes, or on another one than the cell's memory",
+        why="the guest's kernel takes remote memory for local",
+        source="libvirt: formatdomain.html (numatune memnode)",
+        find=_wrong_cells,
+    ),
+    HostCheck(
+        code="guest-topology-contradicts",
+        severity="warning",
+        summary="the sockets, cores or threads that a guest sees are not those of its CPUs",
+        why="the guest's kernel puts two programs on one core while another core is idle",
+        source="libvirt: formatdomain.html (cpu topology); OpenStack Nova: hw:cpu_threads",
+        find=_wrong_topology,
+    ),
+    HostCheck(
+        code="guest-device-remote",
+        severity="warning",
+        summary="a passed-through device is on another node than the guest's vCPUs",
+        why="each access to the device and each of its interrupts cross the link between the nodes",
+        source="OpenStack Nova: admin/pci-passthrough.html (pci_numa_affinity_policy)",
+        find=_remote_device,
     ),
 )

@@ -2,6 +2,14 @@
 
 from dataclasses import replace
 
+from data.field.named import (
+    floats_outside,
+    irqaffinity,
+    remote_gpu,
+    split_core,
+    squeezed_osds,
+    topology,
+)
 from support.hosts import GIB, KERNEL, cpus, guest, interleaved, plain, process
 from support.made_up.readings import SECONDS, Seen, host, irq, placed, reading
 
@@ -226,6 +234,12 @@ CASES = {
         reading(top=booted("isolcpus=4-7", isolated="4-7"), shared=cpus("2-5")),
         reading(top=booted("isolcpus=4-7", isolated="4-7"), shared=cpus("2-3")),
     ),
+    "nova-core-split": (HostReading(split_core.HOST), HostReading(split_core.WHOLE)),
+    "nova-guest-outside-shared": (HostReading(floats_outside.HOST), HostReading(floats_outside.INSIDE)),
+    "guest-device-remote": (HostReading(remote_gpu.HOST), HostReading(remote_gpu.NEAR)),
+    "guest-topology-contradicts": (HostReading(topology.TOGETHER), HostReading(topology.ALIKE)),
+    "irqaffinity-isolated": (HostReading(irqaffinity.HOST), HostReading(irqaffinity.APART)),
+    "processes-squeezed": (HostReading(squeezed_osds.HOST), HostReading(squeezed_osds.ROOMY)),
     "nova-sets-overlap": (nova(shared="2-9", dedicated="8-20"), nova(shared="2-7", dedicated="8-20")),
     "cpuaffinity-isolated": (
         reading(top=booted("isolcpus=4-7", isolated="4-7"), baseline=cpus("0-5")),
