@@ -249,13 +249,15 @@ def _remote_device(reading: HostReading) -> Iterator[Found]:
 
 
 def _has_room(guest: Guest, node: int, snapshot: Snapshot) -> bool:
-    """Whether the node has a CPU for each vCPU beside those of its guests, and memory, and no other node binds it."""
+    """Whether numa-local takes the guest there: the node has most of its memory, which counts before a device, room for
+    the rest, and a CPU for each vCPU beside those of its guests, and no other node binds it."""
     others = (vcpu for each in snapshot.guests if each is not guest for vcpu in each.vcpus)
     there = sum(homes((vcpu,), snapshot) == {node} for vcpu in others)
     free = snapshot.topology.online_by_node[node] - snapshot.dedicated - snapshot.topology.isolated
     free = free & guest.cpu_limits[-1].cpus if guest.cpu_limits else free
     has_memory = guest.memory_kib <= snapshot.topology.node_by_id[node].free_kib
-    return there + len(guest.vcpus) <= len(free) and has_memory and not guest.numa.bindings()
+    is_near = guest.memory_per_node.get(node, 0) * 2 >= sum(guest.memory_per_node.values())
+    return there + len(guest.vcpus) <= len(free) and has_memory and is_near and not guest.numa.bindings()
 
 
 def _is_remote(node: int, used: set[int], snapshot: Snapshot) -> bool:

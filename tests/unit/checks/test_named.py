@@ -92,8 +92,9 @@ def test_a_device_as_near_as_can_be(host):
     assert not found(host, "guest-device-remote")
 
 
-def test_no_plan_moves_a_guest_of_nova_to_its_device():
-    _, _, lines = one(remote_gpu.DEDICATED, "guest-device-remote")
+@pytest.mark.parametrize("host", [remote_gpu.DEDICATED, remote_gpu.FAR_MEMORY], ids=["of Nova", "far memory"])
+def test_no_plan_moves_the_guest_to_its_device(host):
+    _, _, lines = one(host, "guest-device-remote")
     assert lines == []
 
 
