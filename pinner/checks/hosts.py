@@ -92,7 +92,9 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
 
 
 def _wider(reading: HostReading, cpus: CpuSet, load: float, names: list[str]) -> tuple[Remedy, ...]:
-    if cpus >= reading.snapshot.baseline or load > FULL_CPU * len(housekeeping(reading.snapshot)):
+    """Where a plan has more room for them than somebody gave them. CPUs of pinner are the room that a plan has."""
+    snapshot = reading.snapshot
+    if cpus >= snapshot.baseline or cpus in snapshot.placed or load > FULL_CPU * len(housekeeping(snapshot)):
         return ()
     words = (f"--process {quote(name)}" for name in names[:MANY])
     return (Remedy(f"pinner plan {' '.join(words)}", PLAN),)

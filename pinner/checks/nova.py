@@ -141,7 +141,7 @@ def _floats_outside(reading: HostReading) -> Iterator[Found]:
                     Evidence("cpu_shared_set", str(snapshot.shared)),
                     Evidence("CPUs of cpu_dedicated_set", str(others)),
                 ),
-                plan_of(guest),
+                plan_of(guest) if snapshot.shared & reading.roles.vcpu else (),
                 "critical" if others else None,
             )
 

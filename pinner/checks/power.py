@@ -110,18 +110,19 @@ def _siblings(reading: HostReading) -> Iterator[Found]:
                     Remedy("hw:cpu_thread_policy=isolate", "the flavor in Nova", "guest restart"),
                 ),
             )
-    yield from _work_on_cores(reading.snapshot)
+    yield from _work_on_cores(reading)
 
 
-def _work_on_cores(snapshot: Snapshot) -> Iterator[Found]:
+def _work_on_cores(reading: HostReading) -> Iterator[Found]:
     """Work of others that was put on the cores of guests' own CPUs."""
+    snapshot = reading.snapshot
     cores = {guest.uuid: own_cores(guest, snapshot) for guest in snapshot.guests}
     every = union(cores.values())
     for guest in snapshot.guests if every else ():
         if (emulator := restricted(guest.emulator.threads, snapshot)) & every:
             others = {other.name: emulator & cores[other.uuid] for other in snapshot.guests if other is not guest}
             is_left = guest.dedicated or guest.operator_pins
-            pin = () if is_left else emulator_pin(guest, housekeeping(snapshot), snapshot)
+            pin = () if is_left else emulator_pin(guest, reading.roles.emulator, snapshot)
             what = f"emulator threads of guest {guest.name}"
             yield from _on_cores(Subject("guest", guest.name), what, others, pin)
     for subject, what, cpus in _host_work(snapshot) if every else ():

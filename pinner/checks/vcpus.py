@@ -18,7 +18,8 @@ from pinner.checks.common import (
     plan_of,
 )
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest.guest import Guest, GuestTopology, Vcpu
+from pinner.model.guest.guest import Guest, Vcpu
+from pinner.model.guest.guest_numa import GuestTopology
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, HostSample
 from pinner.model.settings.cpu_weights import RAISED, SLICE, WEIGHT, why_not
@@ -243,17 +244,18 @@ def _remote_device(reading: HostReading) -> Iterator[Found]:
                     Evidence("distance", min((distances[near] for near in used if near in distances), default="")),
                 ),
                 plan_of(guest, "--strategy numa-local")
-                if len({*known.values()}) == 1 and _has_room(guest, node, snapshot)
+                if len({*known.values()}) == 1 and _has_room(guest, node, reading)
                 else (),
             )
 
 
-def _has_room(guest: Guest, node: int, snapshot: Snapshot) -> bool:
+def _has_room(guest: Guest, node: int, reading: HostReading) -> bool:
     """Whether numa-local takes the guest there: the node has most of its memory, which counts before a device, room for
     the rest, and a CPU for each vCPU beside those of its guests, and no other node binds it."""
+    snapshot = reading.snapshot
     others = (vcpu for each in snapshot.guests if each is not guest for vcpu in each.vcpus)
     there = sum(homes((vcpu,), snapshot) == {node} for vcpu in others)
-    free = snapshot.topology.online_by_node[node] - snapshot.dedicated - snapshot.topology.isolated
+    free = snapshot.topology.online_by_node[node] & reading.roles.vcpu
     free = free & guest.cpu_limits[-1].cpus if guest.cpu_limits else free
     has_memory = guest.memory_kib <= snapshot.topology.node_by_id[node].free_kib
     is_near = guest.memory_per_node.get(node, 0) * 2 >= sum(guest.memory_per_node.values())

@@ -151,13 +151,7 @@ def make(
         id=name,
         host=snapshot.host,
         request=context.request,
-        basis=Basis(
-            snapshot_id,
-            snapshot.taken_at,
-            snapshot.topology.fingerprint,
-            snapshot.boot,
-            {guest.uuid: guest.cpu_limits for guest in snapshot.guests if guest.cpu_limits},
-        ),
+        basis=_basis(snapshot, snapshot_id),
         roles=answer.roles,
         wanted=answer.wanted,
         changes=diff.changes,
@@ -173,6 +167,11 @@ def make(
         optimality=answer.optimality,
     )
     return _with_requested(replace(plan, contested=contested(plan, snapshot)), context)
+
+
+def _basis(snapshot: Snapshot, snapshot_id: str) -> Basis:
+    limits = {guest.uuid: guest.cpu_limits for guest in snapshot.guests if guest.cpu_limits}
+    return Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint, snapshot.boot, limits)
 
 
 @dataclass(frozen=True, slots=True)

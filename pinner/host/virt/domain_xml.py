@@ -12,7 +12,8 @@ from pinner.model.change import PartPin, Target
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import shown
 from pinner.model.guest import pins_metadata
-from pinner.model.guest.guest import DEDICATING, STRICT, GuestCell, GuestTopology, MemoryBinding, NovaIdentity
+from pinner.model.guest.guest import DEDICATING, NovaIdentity
+from pinner.model.guest.guest_numa import STRICT, GuestCell, GuestTopology, MemoryBinding
 from pinner.model.kinds import TargetKind
 
 NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")

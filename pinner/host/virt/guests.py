@@ -17,7 +17,6 @@ from pinner.model.guest.guest import (
     Emulator,
     EmulatorPolicy,
     Guest,
-    GuestNuma,
     GuestState,
     IoThread,
     OperatorPin,
@@ -26,6 +25,7 @@ from pinner.model.guest.guest import (
     dedicated_cpus,
     shared_vcpus,
 )
+from pinner.model.guest.guest_numa import GuestNuma
 from pinner.model.guest.nova import NovaGuest
 from pinner.model.run.journal import RecordedPins
 
@@ -97,10 +97,9 @@ def read_guest(
     pid = processes.qemus.get(domain.uuid)
     if pid is None:
         raise Gone(f"guest {domain.name}")
-    xml = domain.xml
+    xml, unpinned = domain.xml, _unpinned(root, domain.xml)
     resident = qemu.resident(root, pid) if memory or xml.huge_pages or domain.unread else qemu.Resident({}, {})
     roles = qemu.roles(procfs.threads_of(root, pid))
-    unpinned = _unpinned(root, xml)
     vcpus = sorted(roles.vcpus) if domain.unread else xml.vcpus
     return Guest(
         uuid=domain.uuid,

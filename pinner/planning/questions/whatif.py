@@ -6,7 +6,8 @@ from dataclasses import replace
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict
-from pinner.model.guest.guest import Emulator, Guest, GuestNuma, NovaIdentity, Vcpu
+from pinner.model.guest.guest import Emulator, Guest, NovaIdentity, Vcpu
+from pinner.model.guest.guest_numa import GuestNuma
 from pinner.model.machine.process import Thread
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.objective import COST

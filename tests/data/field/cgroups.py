@@ -2,7 +2,7 @@
 
 from support.hosts import cpus, guest, interleaved, plain, process, snapshot
 
-from pinner.model.guest.guest import GuestNuma, MemoryBinding
+from pinner.model.guest.guest_numa import GuestNuma, MemoryBinding
 from pinner.model.machine.process import CpuLimit
 
 PAIRS = interleaved(12, 1)

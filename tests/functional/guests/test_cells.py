@@ -14,7 +14,7 @@ from pinner.host.live import ROOT
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.guest.guest import GuestCell, MemoryBinding
+from pinner.model.guest.guest_numa import GuestCell, MemoryBinding
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions

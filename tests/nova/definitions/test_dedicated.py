@@ -14,7 +14,8 @@ from support.roots import two_nodes
 from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import ActiveDomain, cell_pins, pinned_by_nova
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest.guest import GuestNuma, nova_cpus, shared_vcpus
+from pinner.model.guest.guest import nova_cpus, shared_vcpus
+from pinner.model.guest.guest_numa import GuestNuma
 from pinner.model.plan.request import Request
 from pinner.planning.planner import plan
 

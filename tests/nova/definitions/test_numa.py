@@ -8,7 +8,8 @@ from support.roots import two_nodes
 from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import ActiveDomain, binding_pins, pinned_by_nova, without_recorded_pins
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest.guest import Guest, GuestNuma
+from pinner.model.guest.guest import Guest
+from pinner.model.guest.guest_numa import GuestNuma
 from pinner.model.plan.request import Request
 from pinner.model.run.journal import RecordedPins
 from pinner.planning.planner import plan

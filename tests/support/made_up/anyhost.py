@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from support.hosts import GIB, guest, process, snapshot, topology
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest.guest import GuestCell, GuestNuma, MemoryBinding, NovaIdentity
+from pinner.model.guest.guest import NovaIdentity
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 
 
 @st.composite

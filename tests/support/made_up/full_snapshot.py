@@ -11,7 +11,8 @@ from support.hosts import GIB, cpus, guest, interleaved, process, snapshot, with
 
 from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest.guest import Cgroup, GuestCell, GuestNuma, GuestTopology, MemoryBinding, OperatorPin, Tap
+from pinner.model.guest.guest import Cgroup, OperatorPin, Tap
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, GuestTopology, MemoryBinding
 from pinner.model.guest.nova import NovaConf
 from pinner.model.kinds import Governor, PartitionState
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs

@@ -12,16 +12,8 @@ from support.hosts import GIB, KERNEL, cpus, guest, process, snapshot, topology,
 from support.made_up.generated_hosts import GeneratedHost
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest.guest import (
-    Cgroup,
-    Guest,
-    GuestCell,
-    GuestNuma,
-    MemoryBinding,
-    NovaIdentity,
-    OperatorPin,
-    PartitionState,
-)
+from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity, OperatorPin, PartitionState
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.guest.nova import NovaConf
 from pinner.model.kinds import Governor
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs

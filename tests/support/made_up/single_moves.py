@@ -1,5 +1,5 @@
-"""Every place that one guest of a plan could have instead of its own, while the other guests stay where the plan has
-them."""
+"""Every place that one guest of a plan of numa-local could have instead of its own, while the other guests stay where
+the plan has them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,9 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning.available.numa import is_bound_to_nodes
 from pinner.planning.objective import weights
 from pinner.planning.objective_terms import ObjectiveMeasure
-from pinner.planning.packing.allocation import allocate
-from pinner.planning.packing.heuristic import pack
-from pinner.planning.packing.values import PackingGuest
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice
-from pinner.planning.strategies.allocator.free_cpus import FreeCpus
 from pinner.planning.strategies.strategy import asked_terms, beside, divided, installed
 
 
@@ -42,8 +38,7 @@ def single_moves(host: Snapshot, made: Plan) -> Iterator[SingleMove]:
     asked = asked_terms(installed()[request.strategy])
     planned = {thread.tid: want.cpus for want in made.wanted for thread in context.threads.get(want.target, ())}
     now, factors = measure.values(planned), weights(context.snapshot, request)
-    moves = _floating if request.strategy == "numa-local" else _pinned
-    for guest, nodes, masks in moves(context, made):
+    for guest, nodes, masks in _moves(context, made):
         yield SingleMove(guest, nodes, masks, compared(now, measure.values({**planned, **masks}), factors, asked))
 
 
@@ -62,7 +57,7 @@ def is_excused(made: Plan, move: SingleMove) -> bool:
 _Move = tuple[Guest, tuple[NodeId, ...], Mapping[int, CpuSet]]
 
 
-def _floating(context: Context, made: Plan) -> Iterator[_Move]:
+def _moves(context: Context, made: Plan) -> Iterator[_Move]:
     resolved = context.resolve()
     context, _ = divided(context, resolved.roles)
     pools = {node: made.roles.vcpu & cpus for node, cpus in context.allocatable.nodes.items()}
@@ -96,30 +91,6 @@ def _floating(context: Context, made: Plan) -> Iterator[_Move]:
                 masks |= {each.thread.tid: cpus for each in guest.vcpus if each.id in group.vcpus and each.thread}
             else:
                 yield guest, nodes, masks | _own(guest, beside(context, resolved, guest, nodes))
-
-
-def _pinned(context: Context, made: Plan) -> Iterator[_Move]:
-    resolved = context.resolve(isolating=True)
-    placed = vcpus_by_guest(made.wanted)
-    free = FreeCpus(context, made.roles.vcpu)
-    guests = [guest for guest in context.guests if guest.uuid in placed]
-    places = {guest.uuid: free.take_pinned(guest, placed[guest.uuid]) for guest in guests}
-    for guest in guests:
-        if not free.is_packed(guest):
-            continue
-        left = free.without([guest], places)
-        (group,) = context.groups(guest)
-        for node in left.cores.nodes(context):
-            if not node_choice.with_memory(context.snapshot, guest, group, [node.id], left.memory):
-                continue
-            size = PackingGuest(guest.uuid, len(group.vcpus), {node.id: 0})
-            if cpus := allocate([node], [size], pack([node], [size]).layout).get(guest.uuid):
-                masks = {
-                    each.thread.tid: CpuSet.one(cpu)
-                    for each, cpu in zip([v for v in guest.vcpus if v.id in group.vcpus], cpus, strict=True)
-                }
-                own = _own(guest, beside(context, resolved, guest, (node.id,))) if made.isolation is None else {}
-                yield guest, (node.id,), masks | own
 
 
 def _own(guest: Guest, cpus: CpuSet) -> dict[int, CpuSet]:

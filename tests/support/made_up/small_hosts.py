@@ -7,16 +7,16 @@ from dataclasses import replace
 from support.hosts import GIB, guest, process, snapshot, topology, with_caches
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest.guest import Guest, GuestCell, GuestNuma, MemoryBinding
+from pinner.model.guest.guest import Guest
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.machine.process import Process
 from pinner.model.machine.topology import Device, Topology
 from pinner.model.snapshot import Snapshot
 
 
-def small_host(seed: int, *, isolates: bool = False) -> Snapshot:
-    """``isolates``: the boot isolates all CPUs but those of two cores of each node."""
+def small_host(seed: int) -> Snapshot:
     chance = random.Random(seed)
-    top = _topology(chance, isolates=isolates)
+    top = _topology(chance)
     guests = tuple(_guest(number, top, chance) for number in range(chance.randint(1, 8)))
     qemus = [_qemu(each, chance) for each in guests] if chance.random() < 0.5 else []
     daemons = [
@@ -26,7 +26,7 @@ def small_host(seed: int, *, isolates: bool = False) -> Snapshot:
     return snapshot(top, guests, [*daemons, *qemus])
 
 
-def _topology(chance: random.Random, *, isolates: bool) -> Topology:
+def _topology(chance: random.Random) -> Topology:
     count, width = chance.choice([1, 2, 2, 2, 3, 4]), chance.choice([1, 2])
     ids = chance.sample(range(8), count)
     sizes = {node: chance.choice([4, 6, 8, 8, 12]) for node in ids}
@@ -38,8 +38,7 @@ def _topology(chance: random.Random, *, isolates: bool) -> Topology:
     if count > 1 and chance.random() < 0.25:
         memory[chance.choice(ids)] = 0
     devices = tuple(Device("pci", f"0000:{node:02x}:00.0", node) for node in ids)
-    own = [cpu for cores in nodes.values() for core in cores[2:] for cpu in core]
-    top = topology(nodes, memory_kib=memory, devices=devices, isolated=str(CpuSet.of(own)) if isolates else "")
+    top = topology(nodes, memory_kib=memory, devices=devices)
     if chance.random() < 0.5:
         far = {pair: chance.choice([12, 20, 20, 32]) for pair in ((a, b) for a in ids for b in ids if a < b)}
         distances = {

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 from support.hosts import GIB
-from support.made_up.check_cases_cpus import CASES as CPUS
-from support.made_up.check_cases_hosts import CASES as HOSTS
-from support.made_up.check_cases_network import CASES as NETWORK
+from support.made_up.checks.check_cases_cpus import CASES as CPUS
+from support.made_up.checks.check_cases_hosts import CASES as HOSTS
+from support.made_up.checks.check_cases_network import CASES as NETWORK
 from support.made_up.readings import Seen, codes, counted, findings, nic, placed, reading
 from support.nova.nova_listener import until
 from tables.check_table import DOCUMENT, expected

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 from support.hosts import GIB, cpus, process, snapshot
-from support.made_up.check_cases_cpus import beside
-from support.made_up.check_cases_hosts import CASES as HOSTS
-from support.made_up.check_cases_hosts import booted, kernel_thread, pair, realtime, weighed
-from support.made_up.check_cases_network import CASES as NETWORK
+from support.made_up.checks.check_cases_cpus import beside
+from support.made_up.checks.check_cases_hosts import CASES as HOSTS
+from support.made_up.checks.check_cases_hosts import booted, kernel_thread, pair, realtime, weighed
+from support.made_up.checks.check_cases_network import CASES as NETWORK
 from support.made_up.readings import DISK, Seen, codes, counted, findings, host, irq, nic, placed, reading
 
 from pinner.host.reading.sampler import take_reading
-from pinner.model.guest.guest import GuestCell, GuestNuma, MemoryBinding
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.machine.interrupts import Balancer
 from pinner.model.machine.topology import HugePages
 from pinner.model.reading import HostDetails, HostReading, HostSample, Storage, ThreadTimes

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from support.hosts import cpus
-from support.made_up.check_cases_hosts import kernel_thread
+from support.made_up.checks.check_cases_hosts import kernel_thread
 from support.made_up.readings import CARD, DISK, Seen, host, irq, nic, placed, reading
 
 from pinner.checks.irqs import interrupt_map

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from data.field import dpdk
 from support.hosts import cpus
-from support.made_up.check_cases_hosts import booted
+from support.made_up.checks.check_cases_hosts import booted
 from support.made_up.readings import Seen, findings, irq, placed, reading
 
 from pinner.model.reading import HostReading

@@ -4,9 +4,9 @@ import shlex
 from dataclasses import replace
 
 import pytest
-from support.made_up.check_cases_cpus import CASES as CPUS
-from support.made_up.check_cases_hosts import CASES as HOSTS
-from support.made_up.check_cases_network import CASES as NETWORK
+from support.made_up.checks.check_cases_cpus import CASES as CPUS
+from support.made_up.checks.check_cases_hosts import CASES as HOSTS
+from support.made_up.checks.check_cases_network import CASES as NETWORK
 from support.made_up.readings import findings
 
 HOSTILE = "x;touch /tmp/y;'`$(id)`"

@@ -7,7 +7,7 @@ from support.hosts import cpus, guest, interleaved, plain, process, snapshot, wi
 
 from pinner.api.schemas.plan import Weights
 from pinner.model.errors import Invalid
-from pinner.model.guest.guest import GuestCell, GuestNuma, MemoryBinding
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.machine.topology import Device
 from pinner.model.plan.objective import TERMS, compared, rise, value_of, weighted
 from pinner.model.plan.request import Request

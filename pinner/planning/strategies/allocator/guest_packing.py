@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from pinner.model.guest.guest import Guest, GuestNuma
+from pinner.model.guest.guest import Guest
+from pinner.model.guest.guest_numa import GuestNuma
 from pinner.model.machine.topology import NodeId
 from pinner.model.plan.objective import Optimality
 from pinner.model.plan.request import OPTIMAL

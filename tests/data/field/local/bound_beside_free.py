@@ -6,7 +6,7 @@ vCPUs (4-15 and 20-31).
 
 from support.hosts import GIB, guest, plain, snapshot
 
-from pinner.model.guest.guest import GuestNuma, MemoryBinding
+from pinner.model.guest.guest_numa import GuestNuma, MemoryBinding
 
 TOP = plain(32, 2)
 BOUND = guest(1, 8, TOP.online, memory={0: 2 * GIB}, numa=GuestNuma(memory=MemoryBinding("strict", (0,))))

@@ -7,7 +7,7 @@ Right: the vCPUs of a guest's core on the two CPUs of one core of the host.
 from support.hosts import GIB, cpus, guest, interleaved, snapshot
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest.guest import GuestCell, GuestNuma, GuestTopology
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, GuestTopology
 
 
 def _host(pins: list[str], topology: GuestTopology | None = None, cells: tuple[GuestCell, ...] = ()):

@@ -3,7 +3,7 @@ with AllowedCPUs=8-15: no CPU is in both sets."""
 
 from support.hosts import cpus, guest, plain, snapshot
 
-from pinner.model.guest.guest import GuestNuma, MemoryBinding
+from pinner.model.guest.guest_numa import GuestNuma, MemoryBinding
 from pinner.model.machine.process import CpuLimit
 
 STRICT = GuestNuma(memory=MemoryBinding("strict", (1,)))

@@ -4,7 +4,7 @@ import os
 from contextlib import closing
 
 import pytest
-from support.made_up.check_cases_network import CASES
+from support.made_up.checks.check_cases_network import CASES
 
 from pinner.agent.captured import CapturedAgent
 from pinner.agent.socket.client import AgentClient

@@ -10,7 +10,8 @@ from pinner.host.processes import qemu
 from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import ActiveDomain, binding_pins, cell_pins, without_recorded_pins
 from pinner.model.errors import Invalid
-from pinner.model.guest.guest import Guest, GuestCell, GuestNuma, GuestTopology, MemoryBinding
+from pinner.model.guest.guest import Guest
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, GuestTopology, MemoryBinding
 from pinner.model.run.journal import RecordedPins
 
 NUMA = "<cpu><numa><cell id='0' cpus='0-1' memory='4096' unit='KiB'/><cell id='1' cpus='2,5' memory='8'/></numa></cpu>"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.hosts import GIB, guest, plain, snapshot, topology
 
-from pinner.model.guest.guest import GuestNuma
+from pinner.model.guest.guest_numa import GuestNuma
 from pinner.model.machine.topology import HugePages, Topology
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request

@@ -12,7 +12,8 @@ from pinner.host.hardware.sysfs import read_topology
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Refused
-from pinner.model.guest.guest import Cgroup, Guest, GuestCell, GuestNuma, MemoryBinding, NovaIdentity
+from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request

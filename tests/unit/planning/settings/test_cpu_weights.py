@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support import hosts
 from support.hosts import cpus
-from support.made_up.check_cases_cpus import beside
+from support.made_up.checks.check_cases_cpus import beside
 from support.made_up.readings import findings
 from support.values import MEMBER
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from support import hosts
 from support.hosts import cpus
-from support.made_up.check_cases_cpus import CASES as CPUS
-from support.made_up.check_cases_hosts import CASES as HOSTS
-from support.made_up.check_cases_network import CASES as NETWORK
+from support.made_up.checks.check_cases_cpus import CASES as CPUS
+from support.made_up.checks.check_cases_hosts import CASES as HOSTS
+from support.made_up.checks.check_cases_network import CASES as NETWORK
 from support.made_up.readings import CARD, Seen, counted, findings, nic, placed, reading
 from support.made_up.readings import host as topology
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support.hosts import snapshot
 from support.machines import EACH, root_of
-from support.made_up.check_cases_network import CASES
+from support.made_up.checks.check_cases_network import CASES
 from support.made_up.readings import host, placed
 from support.values import EVIL
 

@@ -14,7 +14,8 @@ from support.hosts import GIB, KERNEL, cpus, guest, interleaved, plain, process
 from support.made_up.readings import SECONDS, Seen, host, irq, placed, reading
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest.guest import Cgroup, GuestCell, GuestNuma, MemoryBinding
+from pinner.model.guest.guest import Cgroup
+from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.guest.nova import NovaConf
 from pinner.model.kinds import Governor, PartitionState
 from pinner.model.machine.process import Process, Thread
