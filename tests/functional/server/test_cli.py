@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from support.server import warm
@@ -173,7 +174,8 @@ print("ready", flush=True)
 threading.Event().wait()
 """
 POLLING = """
-import os
+import os, pathlib
+pathlib.Path("/proc/self/comm").write_text("poller")
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 print("ready", flush=True)
 while True:
@@ -209,8 +211,11 @@ def test_threads_with_different_masks_are_moved_together_and_restored_one_by_one
 
 
 def test_a_polling_thread_pinned_by_its_owner_is_skipped_and_its_cpu_is_in_no_pool(cli, start_guest):
+    """It is younger than others whose restriction counts, so the configuration names it."""
     guest = start_guest()
     high = max(os.sched_getaffinity(0))
+    config = Path(cli.config[1])
+    config.write_text(config.read_text().replace("[host]\n", "[host]\naffinity_owners = poller\n"))
     with process(POLLING) as pid:
         wait_for_masks(pid, {str(high)})
         plan = cli("plan", "--guest", guest.name, "--with-processes", "--sample-seconds", "1")

@@ -23,6 +23,7 @@ from support.system.kernel import masks, names
 from pinner.host.live import ROOT
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
+from pinner.model.plan.objective import CONTENTION, TERMS
 
 DAEMON = """#!{python}
 import contextlib, os, subprocess, sys, threading, time
@@ -87,9 +88,9 @@ class PolicyServer:
     def put_policy(
         self, mode: str, guests: Iterable[str], processes: Iterable[str] = (), **request: object
     ) -> httpx.Response:
-        """The answer to the policy of ``policy``. On two CPUs, QEMU's own threads share a CPU with the vCPUs: the place
-        of a guest of one vCPU would be worse, if that had weight."""
-        request = {"weights": {"vcpu_vs_emulator": 0}} | request
+        """The answer to the policy of ``policy``. On two CPUs, all share CPUs with the vCPUs, and with the machine's
+        other programs: a place could be worse, if that had weight."""
+        request = {"weights": {term.name: 0 for term in TERMS if term.tier == CONTENTION}} | request
         request |= {"busy_threshold": NEVER_BUSY, "guests": list(guests), "processes": list(processes)}
         return self.http.put(f"/hosts/{self.host}/policy", json={"mode": mode, "request": request})
 
