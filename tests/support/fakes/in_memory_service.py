@@ -7,16 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
-from support.values import (
-    EVIL,
-    NOON,
-    cpus,
-    make_change,
-    make_entries,
-    make_plan,
-    make_run,
-    sample_snapshot,
-)
+from support.values import EVIL, NOON, cpus, make_change, make_entries, make_plan, make_run, sample_snapshot
 
 from pinner import codec
 from pinner.checks.irqs import interrupt_map
