@@ -79,19 +79,14 @@ class TrailMatch:
         self.contradictions: list[tuple[int, int]] = []
         """The agent's records with two hashes for one record of the centre."""
         self._base = inf
-        """The centre's records up to this number may be older than the agent's trail: up to the first head that the
-        agent saw. It was read at the centre earlier, so up to the next head, records older than ``_begin`` are, too."""
-        self._next_head = inf
-        self._begin = ""
-        """The time of the agent's first record, if retention removed others before it."""
+        """The number of the centre's first head that the agent saw. Records up to it may be older than the agent's
+        trail."""
         self._complete = False
         self._first = 0
         """The number of the agent's first record."""
 
     def add_agent(self, record: AgentRecord) -> None:
-        if not self._first:
-            self._first = record.seq
-            self._begin = record.at if record.seq > 1 else ""
+        self._first = self._first or record.seq
         match record.action:
             case AgentAction.CENTRE_HEAD:
                 self._add_head(record)
@@ -116,8 +111,6 @@ class TrailMatch:
         """Takes the records about the agent's host in their order."""
         if not all(isinstance(record[name], str) for name in _TEXTS):
             return  # it was changed, and the check of its hash says so
-        if self._base < record["seq"] <= self._next_head and record["at"] <= self._begin:
-            self._base = record["seq"]
         action, result, subject = record["action"], record["result"], record["subject"]
         if action == AgentAction.GUEST_EXCLUDE:
             self._add_exclusion(record["seq"], *_exclusion(subject.rpartition("(")[2].rstrip(")"), result))
@@ -179,8 +172,6 @@ class TrailMatch:
             return
         if self._base == inf:
             self._base = head.seq
-        elif self._next_head == inf:
-            self._next_head = head.seq
         known = self.seen.setdefault(head.seq, (head.hash, record.seq))
         if known[0] != head.hash:
             self.contradictions.append((known[1], record.seq))

@@ -155,26 +155,6 @@ def test_both_trails_may_begin_in_the_middle_of_a_run(crossed):
 
 
 @pytest.mark.fault(57)
-def test_the_agents_trail_may_begin_with_a_head_that_is_older_than_the_action_before_it(pinner):
-    """A head is read at the centre before the agent hears of it, and an action may come between."""
-    pinner.apply()
-    head = pinner.store.audit.head()
-    pinner.rollback(pinner.apply())
-    record_at_centre(pinner, "excluded: started")
-    with pinner.agent.trail.marking(GUEST, excluded=True):
-        pass
-    record_at_centre(pinner, "excluded")
-    pinner.agent.audit_head(head)
-    pinner.apply()
-    pinner.exchange()
-    agent, centre = pinner.agent.audit_records(0, 1000), list(pinner.store.audit.stream(ChainHead(0, "")))
-    (start,) = (number for number, record in enumerate(agent) if record.target == str(head.seq))
-    assert findings(agent[start:], centre) == []
-    later = [record | {"at": "2999"} if record["seq"] == head.seq + 2 else record for record in centre]
-    assert findings(agent[start:], later) == [("forged", head.seq + 2)]
-
-
-@pytest.mark.fault(57)
 def test_a_forged_run_without_a_begin_is_found_in_a_trail_whose_old_records_were_removed(crossed):
     agent, centre = crossed
     begins = [record["seq"] for record in centre if record["action"] == AgentAction.RUN_APPLY]
