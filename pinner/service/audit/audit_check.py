@@ -167,9 +167,8 @@ class CentreCheck:
         self._hashes = {claim.head.seq: "" for claim in self._claims}
         self.length = 0
         self._start = chain.START
-        self._exports: dict[ChainHead, tuple[int, str]] = {}
-        """The last deleted record of each export, with the number of the record that names it, and the host whose
-        server exported it."""
+        self._exports: dict[ChainHead, int] = {}
+        """The last deleted record of each export, with the number of the record that names it."""
 
     def observe(self, record: Mapping[str, Any]) -> None:
         """Takes the records in their order."""
@@ -177,7 +176,7 @@ class CentreCheck:
         if not self.length:
             self._start = ChainHead(seq - 1, record["previous"])
         if record["action"] == AuditAction.AUDIT_EXPORT and (last := named_purge(str(record["after"]))):
-            self._exports.setdefault(last, (seq, record["host"]))
+            self._exports.setdefault(last, seq)
         self.length = seq
         if seq in self._hashes:
             self._hashes[seq] = record["hash"]
@@ -191,21 +190,18 @@ class CentreCheck:
     @property
     def export(self) -> int:
         """The number of the record that names the last removed one; 0: none does."""
-        return self._exports.get(self._start, (0, ""))[0]
+        return self._exports.get(self._start, 0)
 
     def _why_cut(self) -> str:
-        """Before an export the agent of its host sees the centre's head. Its heads up to then are missing only where
-        its own trail begins later, or is not read to its end. An agent of another host may have been off for long."""
-        export, host = self._exports.get(self._start, (0, ""))
+        """Before an export the agents see the centre's head. Their heads up to then are missing only where their own
+        trails begin later, or are not read to their ends."""
+        export = self.export
         if not export:
             return "no record names the export before it"
-        agent = self._agents.get(host)
-        seen = [head for head in agent.match.seen if head < export] if agent and agent.reachable else []
+        read = [agent.match for agent in self._agents.values() if agent.reachable]
+        seen = [head for match in read for head in match.seen if head < export]
         if seen and max(seen) < self.purged:
-            return (
-                f"the agent on {host} had seen no head after record {max(seen)} when record {export} says that it was "
-                "exported"
-            )
+            return f"no agent had seen a head after record {max(seen)} when record {export} says that it was exported"
         return ""
 
     def findings(self, check: ChainCheck) -> Iterator[TrailFinding]:

@@ -54,19 +54,6 @@ def two(used, tmp_path):
         yield parts.service, other
 
 
-def test_an_export_by_another_host_while_this_one_was_off_is_no_cut(used, tmp_path, limits):
-    """Each host has a server of its own, and both share the database."""
-    (tmp_path / "other").mkdir()
-    other = HostedAgent(tmp_path / "other", replace(busy_host(), host="h0"), used.clock)
-    parts = ServiceParts({"h0": other}, used.store, used.clock, lambda: uuid.uuid4().hex[:12], 0.0)
-    with closing(parts), closing(other.journal):
-        parts.service.audit_anchor()
-        used.apply()
-        assert export_audit(used.store.retention, limits, LATER, "h1", used.service.export_audit)
-        assert parts.service.verify_audit().findings == ()
-        assert used.verify().findings == ()
-
-
 def begin(agent):
     """The agent's record of a run that the centre does not know yet."""
     run = f"run-{uuid.uuid4().hex[:12]}"

@@ -120,7 +120,7 @@ def test_an_export_that_ends_after_all_heads_that_the_agents_saw_is_told(used, l
     if later_run:
         used.apply()
         used.exchange()
-    assert f"the agent on h1 had seen no head after record {end.seq - 1}" in message(used.verify(), "cut")
+    assert f"no agent had seen a head after record {end.seq - 1}" in message(used.verify(), "cut")
 
 
 FORGED = {
