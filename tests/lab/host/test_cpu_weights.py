@@ -98,7 +98,7 @@ def test_a_kill_between_the_weight_and_the_journal_leaves_nothing(two_socket):
         before = found(two_socket)
         made = plan(two_socket, remedies=("cpu-weights",))
         with kill_after(two_socket, RAISED):
-            run = server(two_socket).apply(made.id, ApplyOptions(), CALLER)
+            run = server(two_socket).apply(made.id, ApplyOptions(allow_worse=True), CALLER)
         _, state = ended(two_socket, run)
         assert state.startswith("undone")
         assert found(two_socket) == before
