@@ -20,8 +20,8 @@ from pinner.model.guest.guest import Guest
 from pinner.model.plan.objective import COST, TERMS, Objective, value_of
 from pinner.model.plan.plan import CpusByGuest, Move, Plan, vcpus_by_guest
 from pinner.planning.changes import exchanging, valid_order
-from pinner.planning.objective import MeasuredAnswer, between, weights
-from pinner.planning.objective_terms import SPREAD, GuestSpread, ObjectiveMeasure, guests_terms, shared_cores
+from pinner.planning.objective import MeasuredAnswer, between
+from pinner.planning.objective_terms import SPREAD, GuestSpread, ObjectiveMeasure, guests_terms, shared_cores, weights
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
 

@@ -6,17 +6,12 @@ from dataclasses import dataclass
 
 from pinner.model.change import AffinityChange, PlannedChange, of_vcpus
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan.objective import COST, LEAST, Objective, Term, compared, rise, value_of, weighted
+from pinner.model.plan.objective import COST, LEAST, Objective, Term, compared, rise, value_of
 from pinner.model.plan.plan import GuestMemory, Plan
-from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.objective_terms import SPREAD, MeasuredPlacement, ObjectiveMeasure
+from pinner.planning.objective_terms import SPREAD, MeasuredPlacement, ObjectiveMeasure, weights
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
-
-
-def weights(snapshot: Snapshot, request: Request) -> dict[str, float]:
-    return weighted(snapshot.weights, request.weights)
 
 
 @dataclass(frozen=True, slots=True)

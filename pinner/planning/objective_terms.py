@@ -11,6 +11,8 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import Thread
 from pinner.model.machine.topology import NodeId, Topology
+from pinner.model.plan.objective import weighted
+from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.allocatable_cpus import qemus_own_threads
 from pinner.planning.available.numa import LOCAL, bound_of, distance
@@ -282,6 +284,10 @@ def _overloads(demands: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
 
 def _clash(disturbed: Mapping[int, float], disturbing: Mapping[int, float]) -> float:
     return fsum(min(disturbed[cpu], 1.0) * weight for cpu, weight in disturbing.items() if cpu in disturbed)
+
+
+def weights(snapshot: Snapshot, request: Request) -> dict[str, float]:
+    return weighted(snapshot.weights, request.weights)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from pinner.model.run.journal import Entry
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.allocatable_cpus import AllocatableCpus
 from pinner.planning.available.numa import VcpuGroup, bound_of
-from pinner.planning.objective import weights
-from pinner.planning.objective_terms import ObjectiveMeasure
+from pinner.planning.objective_terms import ObjectiveMeasure, weights
 from pinner.planning.request.context import in_order
 from pinner.planning.request.processes import allocatable_cpus
 

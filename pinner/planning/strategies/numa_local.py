@@ -11,11 +11,11 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import NodeId
-from pinner.model.plan.objective import TERMS, compared, weighted
+from pinner.model.plan.objective import TERMS, compared
 from pinner.model.plan.plan import LeftOut, Wanted
 from pinner.planning.available.numa import MemoryBalance, VcpuGroup, everything, is_bound_to_nodes, outstanding
 from pinner.planning.available.roles import Resolved
-from pinner.planning.objective_terms import ObjectiveMeasure
+from pinner.planning.objective_terms import ObjectiveMeasure, weights
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice
@@ -292,7 +292,7 @@ class _Placing:
         return first < second or (first == second and one.homes != other.homes and self._gain(other, one) > 0)
 
     def _gain(self, before: _Choice, after: _Choice) -> float:
-        factors = weighted(self.context.snapshot.weights, self.context.request.weights)
+        factors = weights(self.context.snapshot, self.context.request)
         return compared(self._values(before), self._values(after), factors, asked_terms(NumaLocal())).gain
 
     def _values(self, chosen: _Choice) -> Mapping[str, float]:

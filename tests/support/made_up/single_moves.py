@@ -13,8 +13,7 @@ from pinner.model.plan.objective import Objective, compared
 from pinner.model.plan.plan import Plan, vcpus_by_guest
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.numa import is_bound_to_nodes
-from pinner.planning.objective import weights
-from pinner.planning.objective_terms import ObjectiveMeasure
+from pinner.planning.objective_terms import ObjectiveMeasure, weights
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice
