@@ -14,9 +14,12 @@ from pinner.model.plan.plan import PlacedTarget, Placement, Plan, Roles, plan_id
 from pinner.model.plan.request import Request
 from pinner.model.policy import Cause, Drift
 from pinner.model.snapshot import Snapshot
+from pinner.model.text import listed
+from pinner.planning.available.operator_pins import owned
 from pinner.planning.request.context import target_threads
 from pinner.planning.request.processes import identity, identity_of, instance, managed_processes
 
+_NAMED = 4
 ABSENT = 256
 """Absent targets that keep their recorded CPUs."""
 
@@ -169,7 +172,8 @@ def _drift(change: PlannedChange, reader: "_Reader") -> Drift:
     match change:
         case AffinityChange():
             misplaced = tuple(mask for mask in change.before if mask.cpus != change.after)
-            return Drift(change.target, change.after, misplaced, cause)
+            detail = reader.who_owns(change) if cause == "moved" else ""
+            return Drift(change.target, change.after, misplaced, cause, detail)
         case StateChange():
             return Drift(change.target, cpus_of(change.after), (), cause, states=(change.before, change.after))
     assert_never(change)
@@ -184,6 +188,8 @@ class _Reader:
         self._subjects = subjects(each.target for each in placed)
         self._managed = managed_processes(snapshot, placement) if placement else frozenset()
         self._named = request.processes
+        self._owned = owned(snapshot, request)
+        self._names = {guest.uuid: guest.name for guest in snapshot.guests}
 
     def was_placed(self, target: Target) -> bool:
         placed = self._placed.get(target.key)
@@ -207,6 +213,12 @@ class _Reader:
         if subject(target) in self._subjects:
             return "restarted"
         return KINDS[target.kind].when_new if target.owner in self._owners else "arrived"
+
+    def who_owns(self, change: AffinityChange) -> str:
+        """Empty where no operator's pin owns a CPU of the recorded place."""
+        lost = self._placed[change.target.key].cpus - change.after
+        owners = [f"{self._names[guest]} ({both})" for guest, cpus in self._owned.items() if (both := cpus & lost)]
+        return f"an operator pinned guests to CPUs of its place: {listed(owners, _NAMED)}" if owners else ""
 
     def _affinity_since(self, placed: PlacedTarget, change: AffinityChange) -> Cause:
         known = set(placed.threads)

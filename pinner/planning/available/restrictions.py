@@ -119,12 +119,13 @@ def restricted_since(snapshot: Snapshot, request: Request, in_use: CpuSet) -> It
             yield replace(restriction, cpus=both)
 
 
-def of_guests(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffinity]:
+def of_guests(snapshot: Snapshot, request: Request, in_use: CpuSet = CpuSet()) -> Iterator[RestrictedAffinity]:
+    """Not the CPUs ``in_use`` to which an excluded guest happens to be pinned, without a pin of an operator."""
     own = owned(snapshot, request)
     for guest in snapshot.guests:
         if cpus := own.get(guest.uuid, CpuSet()):
             yield RestrictedAffinity(cpus, f"guest {guest.name}, which an operator pinned", guest=guest.uuid)
-        if is_excluded_guest(guest, request) and (rest := own_cpus(guest) - cpus):
+        if is_excluded_guest(guest, request) and (rest := own_cpus(guest) - cpus - in_use):
             yield RestrictedAffinity(rest, f"guest {guest.name}, which is excluded", guest=guest.uuid)
 
 

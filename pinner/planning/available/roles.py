@@ -1,7 +1,7 @@
 """A plan's three CPU sets: housekeeping, emulator, vCPU."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
@@ -37,9 +37,11 @@ def resolve(
     """
     if joined is not None:
         return _joined(allocatable, request, joined, isolating=isolating)
-    if recorded is not None and (now := _recorded(allocatable, request, recorded, isolating=isolating)):
-        return now
-    return _new(allocatable, request, isolating=isolating)
+    if recorded is None:
+        return _new(allocatable, request, isolating=isolating)
+    now = _recorded(allocatable, request, recorded, isolating=isolating)
+    resolved = now or _new(allocatable, request, isolating=isolating)
+    return replace(resolved, warnings=(*_lost(allocatable, recorded.cpus - resolved.roles.cpus), *resolved.warnings))
 
 
 def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> Resolved:
@@ -81,9 +83,13 @@ def _recorded(allocatable: AllocatableCpus, request: Request, recorded: Roles, *
     possible = [limit.cpus for limit in allocatable.limits if limit.cpus & for_vcpus]
     if not all(now.emulator & cpus and now.vcpu & cpus for cpus in possible):
         return None
-    lacking = recorded.cpus - now.cpus - allocatable.exclusive
-    warnings = (f"CPUs {lacking} of the recorded placement are not allocatable now",) if lacking else ()
-    return Resolved(now, _by_node(allocatable, request, now.emulator), warnings)
+    return Resolved(now, _by_node(allocatable, request, now.emulator), ())
+
+
+def _lost(allocatable: AllocatableCpus, recorded: CpuSet) -> tuple[str, ...]:
+    lost = recorded - allocatable.exclusive
+    why = "; ".join(allocatable.objections(lost))
+    return (f"CPUs {lost} of the recorded placement are not allocatable now{why and f': {why}'}",) if lost else ()
 
 
 def _joined(allocatable: AllocatableCpus, request: Request, joined: Roles, *, isolating: bool) -> Resolved:

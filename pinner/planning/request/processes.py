@@ -51,8 +51,8 @@ def allocatable_cpus(
     only_firm: bool = False,
 ) -> AllocatableCpus:
     """CPUs that a recorded placement has ``in_use`` stay allocatable: otherwise each use of taskset would move guests.
-    So do its sets for housekeeping and emulators, ``hosts_own``, even where a guest of others is pinned to one of their
-    CPUs. With ``only_firm``, affinities that depend on load keep no CPU.
+    So do its sets for housekeeping and emulators, ``hosts_own``, where an excluded guest is on one of their CPUs, but
+    not where an operator's pin owns it. With ``only_firm``, affinities that depend on load keep no CPU.
 
     A mask does not count if it equals a housekeeping set that a plan without that mask can have: an administrator set
     it, for instance with a plan's shell commands. Its lowest CPU is the lowest free one without it, and no other
@@ -61,7 +61,7 @@ def allocatable_cpus(
     restricted = restrictions(snapshot, request)
     of_processes = tuple(_outside(restricted.counting, in_use))
     least = snapshot.minimum_cores if request.minimum_cores is None else request.minimum_cores
-    pinned = (*_outside(of_guests(snapshot, request), hosts_own), *of_ovs(snapshot))
+    pinned = (*of_guests(snapshot, request, hosts_own), *of_ovs(snapshot))
     isolating = request.strategy in ISOLATING
     base = AllocatableCpus.of(snapshot, pinned, _partitioned(snapshot, request), least, isolating=isolating)
     base = replace(

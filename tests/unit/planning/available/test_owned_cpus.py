@@ -1,12 +1,17 @@
 """What operators' pins own: no set of a plan has these CPUs, and the plan says so."""
 
+from dataclasses import replace
+
 import pytest
-from data.field.pins import fifo, hana_pairs, one_node_pins, overlap, shared_pins, whole_cores
+from data.field.pins import fifo, hana_pairs, one_node_pins, overlap, shared_pins, since_the_run, whole_cores
 from support.hosts import applied, cpus
 
+from pinner.model.errors import Invalid, Refused
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.planning.planner import plan
+from pinner.planning.admission import Past, identified, require_permitted
+from pinner.planning.placement import drifts, reasoned, record
+from pinner.planning.planner import plan, plan_from_placement
 from pinner.planning.request.context import Context
 
 STRATEGIES = ("shared-pool", "numa-local")
@@ -89,3 +94,58 @@ def test_an_excluded_guest_keeps_the_cpus_of_its_pins():
 
 def test_interrupts_leave_the_cpus_that_pins_own():
     assert Context.of(hana_pairs.HOST, Request()).of_others >= hana_pairs.OWNED
+
+
+def since(pins: str, request: Request, **more: object):
+    """The host after a run, with pins that an operator set since, and the placement of that run."""
+    first = plan_from_placement(since_the_run.BEFORE, "s", request, None)
+    host = since_the_run.pinned_since(applied(since_the_run.BEFORE, first), pins)
+    return replace(host, **more), record(first, since_the_run.BEFORE, None), first.roles.cpus
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("pins", "more", "sets"),
+    [
+        ("0-3", {}, since_the_run.ANEW),
+        ("2-5", {}, since_the_run.SHRUNK),
+        ("8-11", {}, since_the_run.WITHOUT_8_TO_11),
+        ("4-7", {"ovs": since_the_run.POLLING}, since_the_run.BESIDE_POLLING),
+    ],
+    ids=["housekeeping", "both automatic sets", "vCPUs", "beside polling"],
+)
+def test_pins_that_an_operator_sets_after_a_run_own_their_cpus(pins, more, sets, strategy):
+    request = Request(strategy)
+    host, placement, used = since(pins, request, **more)
+    made = plan_from_placement(host, "s", request, placement)
+    assert (made.roles.housekeeping, made.roles.emulator, made.roles.vcpu) == sets
+    assert f"; it owns CPUs {pins}; " in why(made)[0]
+    lost = next(each for each in made.warnings if "of the recorded placement are not allocatable now" in each)
+    assert f"{pins} are in the restricted affinity of guest g1, which an operator pinned" in lost
+    require_permitted(identified(made, host)[0], host, Past(cpus=used), migrate_memory=False)
+    again = plan_from_placement(applied(host, made), "s", request, record(made, host, placement))
+    assert (again.changes, again.roles) == ((), made.roles)
+
+
+def test_the_drift_names_the_guest_whose_operator_pinned_it():
+    host, placement, _ = since("0-3", Request())
+    made = plan_from_placement(host, "s", Request(), placement)
+    found = {each.target.kind: (each.cause, each.detail) for each in drifts(made, placement, host)}
+    assert found["process"] == ("moved", "an operator pinned guests to CPUs of its place: g1 (0-3)")
+    assert found["emulator"] == ("moved", "")
+    reasons = [each.reason for each in reasoned(made, drifts(made, placement, host)).changes]
+    assert any(each.startswith("an operator pinned guests to CPUs of its place: g1 (0-3); busy") for each in reasons)
+
+
+def test_a_literal_set_that_an_operator_pins_a_guest_to_is_refused():
+    request = Request(housekeeping="0-3")
+    host, placement, _ = since("0-3", request)
+    with pytest.raises(Invalid, match="0-3 are in the restricted affinity of guest g1, which an operator pinned"):
+        plan_from_placement(host, "s", request, placement)
+
+
+def test_the_agent_gives_nobody_the_cpus_that_pins_own_by_now():
+    made = plan(since_the_run.BEFORE, "s", Request())
+    host = since_the_run.pinned_since(since_the_run.BEFORE, "0-3")
+    with pytest.raises(Refused, match="0-3 are in the restricted affinity of guest g1, which an operator pinned"):
+        require_permitted(identified(made, host)[0], host, Past(cpus=made.roles.cpus), migrate_memory=False)
