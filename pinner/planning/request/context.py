@@ -167,6 +167,11 @@ class Context:
         pinned = union(each.cpus for each in self.allocatable.restrictions if each.guest)
         return union(own_cpus(guest) for guest in self.others) | pinned
 
+    def own_within(self, cgroup: str) -> CpuSet:
+        """CPUs of guests in a cgroup that this request does not place: those that an operator's pins own."""
+        inside = {guest.uuid for guest in self.others if any(each.path == cgroup for each in guest.cgroups)}
+        return union(each.cpus for each in self.allocatable.restrictions if each.guest in inside)
+
     @cached_property
     def _groups(self) -> dict[str, tuple[VcpuGroup, ...]]:
         return {}

@@ -160,17 +160,18 @@ _NOTE = (
 
 
 def _place_live(context: Context, resolved: Resolved) -> Answer:
-    """Blocked where the kernel has no partitions."""
+    """Blocked where the slice can be no partition."""
     roles = replace(resolved.roles, vcpu=resolved.roles.vcpu - context.allocatable.exclusive)
-    kernel, slice_ = context.snapshot.topology.kernel, _slice(context)
-    fit, unplaced = _divided(context, slice_) if kernel.partitions else (context, [])
+    slice_ = _slice(context)
+    own, blocked = context.own_within(slice_), _why_no_partition(context, slice_)
+    fit, unplaced = (context, []) if blocked else _divided(context, slice_)
     roles, allocation, emulators = allocated(fit, resolved, roles)
     unplaced += (*allocation.unplaced, *_without_emulator_cpu(fit, allocation.places, emulators))
     whole = context.allocatable.for_guests(
         context.allocatable.online - context.allocatable.isolated - roles.housekeeping - context.allocatable.restricted
     )
     scopes = {uuid: cpus | CpuSet.of(allocation.places[uuid].cpus.values()) for uuid, cpus in emulators.items()}
-    if kernel.partitions:
+    if not blocked:
         unplaced += _without_rest(fit, scopes, whole)
     left_out = {left.target for left in unplaced}
     guests = [guest for guest in fit.guests if guest.target not in left_out]
@@ -180,16 +181,16 @@ def _place_live(context: Context, resolved: Resolved) -> Answer:
         where = allocation.places[guest.uuid]
         why = f"an isolated CPU of its own; {why_here(context, guest, where.nodes)}"
         wanted += (*place_emulator(guest, emulators[guest.uuid], roles), *pin(guest, where.cpus, why))
-    if kernel.partitions:
-        wanted += _partitions(context, guests, scopes, whole)
+    if not blocked:
+        wanted += _partitions(context, guests, scopes, whole | own)
     needs = isolation.describe(context.snapshot, union(scopes.values()), context.snapshot.topology.isolated)
     return Answer(
         roles,
         tuple(wanted),
         tuple(unplaced),
         resolved.warnings,
-        replace(needs, partition=(), partition_note=_NOTE) if needs and kernel.partitions else needs,
-        "" if kernel.partitions else isolation.no_partitions(kernel),
+        needs if blocked or needs is None else replace(needs, partition=(), partition_note=_NOTE),
+        blocked,
         allocation.optimality,
     )
 
@@ -199,6 +200,16 @@ def _slice(context: Context) -> str:
     slices = Counter(guest.cgroups[0] for guest in context.guests if len(guest.cgroups) == _UNIT_DEPTH)
     slice_ = min(slices, key=lambda each: (each.state.kind == "member", -slices[each], each.path), default=None)
     return slice_.path if slice_ else ""
+
+
+def _why_no_partition(context: Context, slice_: str) -> str:
+    kernel = context.snapshot.topology.kernel
+    if not kernel.partitions:
+        return isolation.no_partitions(kernel)
+    # A partition root has no CPU that the boot isolates.
+    if lost := context.own_within(slice_) & context.allocatable.isolated:
+        return f"guests in {slice_} own CPUs {lost}, which this boot isolates: a partition of {slice_} would take them"
+    return ""
 
 
 def _divided(context: Context, slice_: str) -> tuple[Context, list[LeftOut]]:

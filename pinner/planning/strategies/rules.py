@@ -187,11 +187,14 @@ def _state(target: Target, cpus: CpuSet, state: State, context: Context) -> Iter
                 yield f"{target} gets the state '{state}', which cannot be set"
             if not cpus and kind != "member":
                 yield f"{target} has no CPU"
-            forbidden = context.allocatable.objections(cpus, floating=False)
+            own = context.own_within(target.owner)
+            forbidden = context.allocatable.objections(cpus - own, floating=False)
             if kind == "isolated" and (dedicated := cpus & context.allocatable.dedicated):
                 forbidden.append(f"Nova dedicates {dedicated}")
             if forbidden:
                 yield f"{target} takes CPUs that pinner may not allocate: {'; '.join(forbidden)}"
+            if kind != "member" and (lost := own - cpus):
+                yield f"{target} leaves out CPUs {lost}, which guests inside own"
         case CpuSet() if not cpus and not KINDS[target.kind].may_be_off:
             yield f"{target} has no CPU"
 

@@ -8,11 +8,13 @@ from support.values import MEMBER
 
 from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest.guest import Cgroup
+from pinner.model.errors import Refused
+from pinner.model.guest.guest import Cgroup, OperatorPin
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.planner import plan
 from pinner.render import before_and_after
 from pinner.render.shell import render
@@ -121,6 +123,46 @@ def test_live_isolation_keeps_to_the_isolated_cpus_of_the_boot_where_partitions_
     top = plain(16, kernel=replace(KERNEL, cgroup="v1", partitions=False), isolated="12-15")
     made = plan(snapshot(top, [guest(1, 12, cpus("0-11")), guest(2, 2, cpus("0-11"))]), "s", LIVE)
     assert (made.blocked, placed(made), [left.label for left in made.unplaced]) == ("", {"g2"}, ["guest g1"])
+
+
+def with_pins(host: Snapshot, pins: str, slice_: str = SLICE) -> Snapshot:
+    """The host, and guest g9 in this slice, whose operator pinned its vCPUs one to one."""
+    each = [CpuSet.one(cpu) for cpu in cpus(pins)]
+    written = tuple(OperatorPin("vcpu", vcpu, cpu, "definition") for vcpu, cpu in enumerate(each))
+    scopes = Cgroup(slice_, MEMBER), Cgroup(f"{slice_}/g9.scope", MEMBER)
+    owner = guest(9, len(each), cpus("0-15"), pins=list(map(str, each)), operator_pins=written, cgroups=scopes)
+    return replace(host, guests=(*host.guests, owner))
+
+
+@pytest.mark.parametrize(("slice_", "root"), [(SLICE, "1-7,9-15"), ("other.slice", "1-3,6-7,9-15")])
+def test_the_slice_keeps_the_cpus_that_an_operators_pins_own_inside_and_takes_none_outside(slice_, root) -> None:
+    owned = with_pins(host(4, 2), "4-5", slice_)
+    made = plan(owned, "s", LIVE)
+    assert {
+        change.target.owner: before_and_after(change)[1] for change in made.changes if change.target.kind == "partition"
+    } == {
+        SLICE: f"root {root}",
+        f"{SLICE}/g1.scope": "isolated 1-3,6-7",
+        f"{SLICE}/g2.scope": "isolated 9-11",
+    }
+    require_permitted(identified(made, owned)[0], owned, Past(cpus=made.roles.cpus), migrate_memory=False)
+    assert plan(after(owned, made), "s", LIVE).changes == ()
+
+
+def test_no_plan_and_no_agent_takes_the_cpus_of_an_owner_out_of_its_slice() -> None:
+    made, owned = plan(host(4, 2), "s", LIVE), with_pins(host(4, 2), "0,8")
+    with pytest.raises(Refused, match=r"machine.slice leaves out CPUs 0,8, which guests inside own"):
+        require_permitted(identified(made, owned)[0], owned, Past(cpus=cpus("0-15")), migrate_memory=False)
+
+
+def test_a_slice_whose_guests_own_isolated_cpus_of_the_boot_becomes_no_partition() -> None:
+    top = plain(16, isolated="12-15", kernel=replace(KERNEL, unbound=CpuSet.parse("0-11")))
+    here = snapshot(top, [guest(1, 2, cpus("0-11"), cgroups=cgroups(1))])
+    made = plan(with_pins(here, "12-15"), "s", LIVE)
+    assert made.blocked == (
+        "guests in machine.slice own CPUs 12-15, which this boot isolates: a partition of machine.slice would take them"
+    )
+    assert not [want for want in made.wanted if want.state]
 
 
 def placed(made: Plan) -> set[str]:
