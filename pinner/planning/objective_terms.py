@@ -3,7 +3,8 @@ each other, in CPUs, if every thread spreads evenly over its online CPUs."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import fsum
 from typing import NamedTuple
 
@@ -180,39 +181,48 @@ Weighted = tuple[tuple[Thread, float], ...]
 """Threads, each with its weight in CPUs."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Crowd:
     online: CpuSet
-    emulators: Weighted
-    host: Weighted
-    demands: Mapping[str, Weighted]
+    threads: Mapping[str, Weighted]
+    """Those that share CPUs, by what they count for: "vcpus", "emulators", "host", and the terms of overload."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, busy_threshold: float) -> "Crowd":
         """``busy_threshold`` is in per cent of one CPU."""
         guests, busy, measured = snapshot.guests, tuple(_busy(snapshot, busy_threshold)), _demands(snapshot)
-        # Most of the threads of guests are listed only to find those that have load.
+        # QEMU's own threads are listed only to find those that have load.
         of_guests = guests if measured else ()
-        vcpus = (vcpu.thread for guest in of_guests for vcpu in guest.vcpus if vcpu.thread)
+        vcpus = [vcpu.thread for guest in guests for vcpu in guest.vcpus if vcpu.thread]
         qemu = (thread for guest in of_guests for thread in qemus_own_threads(guest))
-        return cls(
-            online=snapshot.topology.online,
-            emulators=tuple([each for guest in guests for each in _beside(guest)]),
-            host=tuple((thread, thread.load / 100) for thread in busy),
-            demands={
-                "host_overload": tuple((thread, demand(thread)) for thread in busy),
-                "qemu_overload": tuple((each, measured[each.tid]) for each in qemu if each.tid in measured),
-                "vcpu_overload": tuple((each, measured[each.tid]) for each in vcpus if each.tid in measured),
-            },
-        )
+        threads = {
+            "vcpus": tuple([(each, 1.0) for each in vcpus]),
+            "emulators": tuple([each for guest in guests for each in _beside(guest)]),
+            "host": tuple((thread, thread.load / 100) for thread in busy),
+            "host_overload": tuple((thread, demand(thread)) for thread in busy),
+            "qemu_overload": tuple((each, measured[each.tid]) for each in qemu if each.tid in measured),
+            "vcpu_overload": tuple((each, measured[each.tid]) for each in vcpus if each.tid in measured),
+        }
+        return cls(snapshot.topology.online, threads)
 
-    def terms(self, planned: Mapping[int, CpuSet], vcpus: Iterable[int]) -> dict[str, float]:
-        """``planned`` by thread id; ``vcpus``: the bits of every vCPU's affinity."""
-        on_vcpus = self._density(Counter(vcpus))
-        beside, host = (self._density(_by_mask(each, planned)) for each in (self.emulators, self.host))
-        demands = {name: self._density(_by_mask(threads, planned)) for name, threads in self.demands.items()}
+    @cached_property
+    def counts(self) -> Mapping[int, Sequence[tuple[Thread, str, float]]]:
+        """What each thread counts for, with its weight, by thread id."""
+        counts: dict[int, list[tuple[Thread, str, float]]] = {}
+        for name, threads in self.threads.items():
+            for thread, weight in threads:
+                counts.setdefault(thread.tid, []).append((thread, name, weight))
+        return counts
+
+    def by_mask(self, planned: Mapping[int, CpuSet]) -> dict[str, dict[int, float]]:
+        """Weights by the bits of an affinity. ``planned`` by thread id; other threads stay."""
+        return {name: _by_mask(threads, planned) for name, threads in self.threads.items()}
+
+    def terms(self, by_mask: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+        densities = {name: self._density(weights) for name, weights in by_mask.items()}
+        on_vcpus, beside, host = (densities.pop(name) for name in ("vcpus", "emulators", "host"))
         return {
-            **_overloads(demands),
+            **_overloads(densities),
             "vcpu_vs_host": _clash(on_vcpus, host),
             "vcpu_vs_emulator": _clash(on_vcpus, beside),
             "emulator_vs_host": _clash(beside, host),
@@ -290,16 +300,36 @@ def weights(snapshot: Snapshot, request: Request) -> dict[str, float]:
     return weighted(snapshot.weights, request.weights)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MeasuredPlacement:
+    measure: "ObjectiveMeasure"
+    planned: Mapping[int, CpuSet]
+    """By thread id; other threads stay."""
     spreads: Mapping[str, GuestSpread]
-    values: Mapping[str, float]
-    """Terms of tiers 2 to 7."""
+    by_mask: Mapping[str, Mapping[int, float]]
+
+    @cached_property
+    def values(self) -> Mapping[str, float]:
+        """Terms of tiers 2 to 7."""
+        return guests_terms(self.measure.needs, self.spreads) | self.measure.crowd.terms(self.by_mask)
+
+    def moved(self, uuid: str, masks: Mapping[int, CpuSet]) -> "MeasuredPlacement":
+        """With other CPUs for threads of one guest, by thread id."""
+        guest, vcpus = self.measure.guests[uuid]
+        planned, by_mask = {**self.planned, **masks}, {name: dict(each) for name, each in self.by_mask.items()}
+        spread = self.measure.places.spread(guest, [planned.get(each.tid, each.affinity).bits for each in vcpus])
+        for tid, after in masks.items():
+            for thread, name, weight in self.measure.crowd.counts.get(tid, ()):
+                total, before = by_mask[name], self.planned.get(tid, thread.affinity)
+                total[before.bits] -= weight
+                total[after.bits] = total.get(after.bits, 0.0) + weight
+        return replace(self, planned=planned, spreads={**self.spreads, uuid: spread}, by_mask=by_mask)
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveMeasure:
-    guests: Sequence[tuple[Guest, Sequence[Thread]]]
+    guests: Mapping[str, tuple[Guest, Sequence[Thread]]]
+    """With the threads of vCPUs, by UUID."""
     places: Places
     needs: Mapping[str, GuestNeed]
     crowd: Crowd
@@ -309,18 +339,18 @@ class ObjectiveMeasure:
         """``busy_threshold`` is in per cent of one CPU."""
         places = Places.of(snapshot.topology)
         needs = {guest.uuid: places.need(guest) for guest in snapshot.guests}
-        guests = [(guest, [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]) for guest in snapshot.guests]
+        guests = {
+            guest.uuid: (guest, [each.thread for each in guest.vcpus if each.thread]) for guest in snapshot.guests
+        }
         return cls(guests, places, needs, Crowd.of(snapshot, busy_threshold))
 
     def measured(self, planned: Mapping[int, CpuSet]) -> MeasuredPlacement:
         """``planned`` by thread id; other threads stay."""
-        spreads: dict[str, GuestSpread] = {}
-        every: list[int] = []
-        for guest, vcpus in self.guests:
-            masks = [planned.get(each.tid, each.affinity).bits for each in vcpus]
-            spreads[guest.uuid] = self.places.spread(guest, masks)
-            every += masks
-        return MeasuredPlacement(spreads, guests_terms(self.needs, spreads) | self.crowd.terms(planned, every))
+        spreads = {
+            uuid: self.places.spread(guest, [planned.get(each.tid, each.affinity).bits for each in vcpus])
+            for uuid, (guest, vcpus) in self.guests.items()
+        }
+        return MeasuredPlacement(self, planned, spreads, self.crowd.by_mask(planned))
 
     def values(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
         return dict(self.measured(planned).values)

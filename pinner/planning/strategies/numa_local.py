@@ -2,27 +2,26 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice, product
 from math import fsum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import NodeId
-from pinner.model.plan.objective import TERMS, compared
+from pinner.model.plan.objective import CONTENTION, LEAST, TERMS
 from pinner.model.plan.plan import LeftOut, Wanted
 from pinner.planning.available.numa import MemoryBalance, VcpuGroup, everything, is_bound_to_nodes, outstanding
 from pinner.planning.available.roles import Resolved
-from pinner.planning.objective_terms import ObjectiveMeasure, weights
+from pinner.planning.objective_terms import MeasuredPlacement
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice
+from pinner.planning.strategies.single_moves import SingleMoves, masks, measure
 from pinner.planning.strategies.strategy import (
     COMMON,
     Answer,
-    asked_terms,
     divided,
     float_over,
     floating_warnings,
@@ -47,9 +46,9 @@ class NumaLocal:
         context = core_classes.kept_apart(
             context, roles.vcpu, lambda cpus: {node: len(pool & cpus) for node, pool in pools.items()}, crowd=True
         )
-        placing = _Placing(context, resolved, pools)
-        chosen = placing.chosen()
         wanted = list(place_host_processes(context, roles))
+        placing = _Placing.of(context, resolved, pools, wanted)
+        chosen = placing.chosen()
         for guest in context.guests:
             if homes := chosen.homes.get(guest.uuid):
                 wanted += placing.wanted(guest, homes, placing.crowded(guest, chosen))
@@ -58,7 +57,6 @@ class NumaLocal:
 
 
 _Homes = dict[VcpuGroup, NodeId]
-_CROWDING = next(kind.tier for kind in TERMS if kind.name == "overcommit")
 _MOST_HOMES = 64
 """Of one guest."""
 
@@ -100,13 +98,37 @@ class _Choice:
         return replace(self, homes={**self.homes, guest.uuid: homes}, room=room.less(guest, homes))
 
 
-@dataclass(frozen=True)
+class _Measured(NamedTuple):
+    choice: _Choice
+    measured: MeasuredPlacement
+
+
+@dataclass(frozen=True, slots=True)
 class _Placing:
     """Homes for the guests of a context."""
 
     context: Context
     resolved: Resolved
     pools: Mapping[NodeId, CpuSet]
+    near: Mapping[str, Mapping[NodeId, node_choice.Preference]]
+    """By UUID."""
+    moves: SingleMoves
+    host: MeasuredPlacement
+    """Without any guest's home."""
+
+    @classmethod
+    def of(
+        cls, context: Context, resolved: Resolved, pools: Mapping[NodeId, CpuSet], host: Iterable[Wanted]
+    ) -> "_Placing":
+        near = {guest.uuid: node_choice.preferences(context.snapshot, guest, pools) for guest in context.guests}
+        return cls(
+            context,
+            resolved,
+            pools,
+            near,
+            SingleMoves.of(context, NumaLocal()),
+            measure(context).measured(masks(context, host)),
+        )
 
     def chosen(self) -> _Choice:
         """A recorded guest stays. The others stay on their nodes, unless it is better to place all of them anew."""
@@ -118,22 +140,22 @@ class _Placing:
         for guest in others:
             if homes := self._homes_now(guest, stay.room):
                 stay = stay.with_homes(guest, homes)
-        anew = self._placed_anew(others, begun)
+
+        anew = self._settled(others, self._placed_anew(others, begun))
         if len(stay.homes) == len(begun.homes):
-            return anew
-        stay = self._settled(others, self._in_order([each for each in others if each.uuid not in stay.homes], stay))
-        return anew if self._is_better(anew, stay) else stay
+            return anew.choice
+        waiting = [guest for guest in others if guest.uuid not in stay.homes]
+        there = self._settled(others, self._in_order(waiting, stay))
+        return (anew if self._is_better(anew, there) else there).choice
 
     def crowded(self, guest: Guest, chosen: _Choice) -> CpuSet:
         """Nodes that are nearer to the guest, but where other guests leave too few CPUs."""
         homes = chosen.homes[guest.uuid]
         if not self._has_room(guest, homes, room := chosen.room.more(guest, homes)):
             return CpuSet()
-        here = self._distance(guest, homes)
-        nearer = [other for other in self._possible(guest, room) if self._distance(guest, other) < here]
         return CpuSet.of(
             node
-            for other in nearer
+            for other, _ in self._possible(guest, homes, room, nearer=True)
             for node in other.values()
             if node is not None and room.less(guest, other).free[node] < 0
         )
@@ -190,7 +212,7 @@ class _Placing:
         if first.unplaced:
             by_memory = sorted(others, key=lambda guest: -outstanding(guest, everything(guest)))
             first = min(first, self._in_order(by_memory, begun), key=lambda each: len(each.unplaced))
-        return self._settled(others, first)
+        return first
 
     def _in_order(self, guests: Iterable[Guest], begun: _Choice) -> _Choice:
         chosen, unplaced = begun, list(begun.unplaced)
@@ -208,123 +230,86 @@ class _Placing:
             capacity = {node: len(cpus) for node, pool in self.pools.items() if (cpus := group.within(pool))}
             rest = room.less(guest, homes)
             homes[group] = node_choice.choose(
-                self.context.snapshot, guest, group, capacity, rest.free, memory=rest.memory
+                self.context.snapshot, guest, group, capacity, rest.free, rest.memory, self.near[guest.uuid]
             )
         return homes
 
-    def _settled(self, guests: list[Guest], begun: _Choice) -> _Choice:
-        """After each move of one guest that lowers the objective and leaves it CPUs of its own, if it has them."""
-        chosen, before = begun, None
-        while chosen is not before:
-            before = chosen
-            for guest in guests:
-                if guest.uuid in chosen.homes:
-                    chosen = self._moved(guest, chosen)
-            left_out = {left.target for left in chosen.unplaced}
-            waiting = [guest for guest in guests if guest.target in left_out] if chosen is not before else []
-            if waiting:
-                chosen = self._in_order(waiting, replace(chosen, unplaced=()))
-        return chosen
+    def _settled(self, guests: list[Guest], begun: _Choice) -> _Measured:
+        chosen = self.moves.settled(
+            self._measured(begun), [guest for guest in guests if guest.uuid in begun.homes], self._moved
+        )
+        left_out = {left.target for left in begun.unplaced}
+        if not left_out or chosen.choice is begun:
+            return chosen
+        waiting = [guest for guest in guests if guest.target in left_out]
+        after = self._in_order(waiting, replace(chosen.choice, unplaced=()))
+        return self._settled(guests, after) if len(after.homes) > len(begun.homes) else chosen
 
-    def _moved(self, guest: Guest, chosen: _Choice) -> _Choice:
-        homes, best = chosen.homes[guest.uuid], chosen
-        room, here = chosen.room.more(guest, homes), self._distance(guest, homes)
+    def _measured(self, choice: _Choice) -> _Measured:
+        planned = dict(self.host.planned)
+        for guest in self.context.guests:
+            if homes := choice.homes.get(guest.uuid):
+                planned |= masks(self.context, self.wanted(guest, homes))
+        return _Measured(choice, self.host.measure.measured(planned))
+
+    def _moved(self, guest: Guest, chosen: _Measured) -> Iterator[_Measured]:
+        """To places that leave it CPUs of its own, if it has them."""
+        homes = chosen.choice.homes[guest.uuid]
+        room = chosen.choice.room.more(guest, homes)
         needs_room = self._has_room(guest, homes, room)
-        for other in self._possible(guest, room):
-            distance = self._distance(guest, other)
-            if other == homes or distance > here or (distance == here and self._is_quiet(guest, chosen)):
-                continue
-            if distance < here and needs_room and not self._has_room(guest, other, room):
-                continue
-            moved = chosen.with_homes(guest, other)
-            if self._gain(best, moved) > 0:
-                best = moved
-        return best
+        for other, is_nearer in self._possible(guest, homes, room, nearer=self._is_quiet(guest, chosen)):
+            if not (is_nearer and needs_room) or self._has_room(guest, other, room):
+                yield self._with_homes(chosen, guest, other)
 
-    def _is_quiet(self, guest: Guest, chosen: _Choice) -> bool:
+    def _with_homes(self, chosen: _Measured, guest: Guest, homes: _Homes) -> _Measured:
+        planned = masks(self.context, self.wanted(guest, homes))
+        return _Measured(chosen.choice.with_homes(guest, homes), chosen.measured.moved(guest.uuid, planned))
+
+    @staticmethod
+    def _is_quiet(guest: Guest, chosen: _Measured) -> bool:
         """No move to an equal distance lowers the objective: nothing is disturbed or overloaded, and no device far."""
-        values = self._values(chosen)
-        return not (guest.pci or any(values[kind.name] for kind in TERMS if kind.tier == _CROWDING))
+        values = chosen.measured.values
+        return not (guest.pci or any(values[kind.name] for kind in TERMS if kind.tier == CONTENTION))
 
-    def _possible(self, guest: Guest, room: _Room) -> Iterator[_Homes]:
-        groups = self.context.groups(guest)
+    def _possible(self, guest: Guest, homes: _Homes, room: _Room, *, nearer: bool) -> Iterator[tuple[_Homes, bool]]:
+        """Nearer ones, and unless only these are asked for, others as near; with whether each is nearer."""
+        groups, here = self.context.groups(guest), self._distance(guest, homes)
+        if nearer and here[1] < LEAST and len(set(homes.values())) <= 1:
+            return
         for nodes in islice(product(*[self._capacity(group) for group in groups]), _MOST_HOMES):
-            homes, rest = _Homes(), room
-            for group, node in zip(groups, nodes, strict=True):
-                if not self._has_memory(guest, group, node, rest):
-                    break
-                homes[group] = node
-                rest = rest.less(guest, {group: node})
-            else:
-                yield homes
+            other = dict(zip(groups, nodes, strict=True))
+            rise = _rise(here, self._distance(guest, other))
+            if other != homes and (rise < 0 if nearer else rise <= 0) and self._have_memory(guest, other, room):
+                yield other, rise < 0
+
+    def _have_memory(self, guest: Guest, homes: _Homes, room: _Room) -> bool:
+        for group, node in homes.items():
+            if not self._has_memory(guest, group, node, room):
+                return False
+            room = room.less(guest, {group: node})
+        return True
 
     def _has_room(self, guest: Guest, homes: _Homes, room: _Room) -> bool:
         after = room.less(guest, homes)
         return all(after.free[node] >= 0 for node in homes.values())
 
-    def _distance(self, guest: Guest, homes: _Homes) -> tuple[int, float]:
+    def _distance(self, guest: Guest, homes: _Homes) -> tuple[float, float]:
         """The terms of the objective that follow from one guest's nodes and count before those of many."""
-        near = self._preferences(guest)
+        near, weights = self.near[guest.uuid], self.moves.weights
         vcpus = sum(len(group.vcpus) for group in homes)
         remote = fsum(len(group.vcpus) / max(vcpus, 1) * near[node].remote_memory for group, node in homes.items())
-        return len(set(homes.values())), round(remote, 2)
+        return weights["extra_nodes"] * len(set(homes.values())), weights["remote_memory"] * remote
 
-    def _preferences(self, guest: Guest) -> Mapping[NodeId, node_choice.Preference]:
-        if (known := self._known.get(guest.uuid)) is None:
-            known = self._known[guest.uuid] = node_choice.preferences(self.context.snapshot, guest, self.pools)
-        return known
+    def _is_better(self, one: _Measured, other: _Measured) -> bool:
+        first, second = ((len(each.choice.unplaced), each.choice.room.crowd) for each in (one, other))
+        same = one.choice.homes == other.choice.homes
+        return first < second or (first == second and not same and self.moves.gain(other.measured, one.measured) > 0)
 
-    @cached_property
-    def _known(self) -> dict[str, Mapping[NodeId, node_choice.Preference]]:
-        return {}
 
-    @cached_property
-    def _measure(self) -> ObjectiveMeasure:
-        """Without guests that another part of the plan places: the next plan must have the same objective."""
-        context = self.context
-        placed = {guest.uuid for guest in (*context.guests, *context.others)}
-        placed -= {guest.uuid for guest in context.nova_pinned}
-        guests = tuple(guest for guest in context.snapshot.guests if guest.uuid in placed)
-        return ObjectiveMeasure.of(replace(context.snapshot, guests=guests), context.request.busy_threshold)
-
-    def _is_better(self, one: _Choice, other: _Choice) -> bool:
-        first, second = ((len(each.unplaced), each.room.crowd) for each in (one, other))
-        return first < second or (first == second and one.homes != other.homes and self._gain(other, one) > 0)
-
-    def _gain(self, before: _Choice, after: _Choice) -> float:
-        factors = weights(self.context.snapshot, self.context.request)
-        return compared(self._values(before), self._values(after), factors, asked_terms(NumaLocal())).gain
-
-    def _values(self, chosen: _Choice) -> Mapping[str, float]:
-        if (known := self._known_values.get(chosen)) is None:
-            masks = dict(self._of_host)
-            for guest in self.context.guests:
-                if homes := chosen.homes.get(guest.uuid):
-                    masks |= self._masks(guest, homes)
-            known = self._known_values[chosen] = self._measure.values(masks)
-        return known
-
-    @cached_property
-    def _known_values(self) -> dict[_Choice, Mapping[str, float]]:
-        return {}
-
-    @cached_property
-    def _of_host(self) -> Mapping[int, CpuSet]:
-        return self._by_thread(place_host_processes(self.context, self.resolved.roles))
-
-    def _masks(self, guest: Guest, homes: _Homes) -> Mapping[int, CpuSet]:
-        key = guest.uuid, tuple(homes.values())
-        if (known := self._known_masks.get(key)) is None:
-            known = self._known_masks[key] = self._by_thread(self.wanted(guest, homes))
-        return known
-
-    @cached_property
-    def _known_masks(self) -> dict[tuple[str, tuple[NodeId, ...]], Mapping[int, CpuSet]]:
-        return {}
-
-    def _by_thread(self, wanted: Iterable[Wanted]) -> Mapping[int, CpuSet]:
-        threads = self.context.threads
-        return {thread.tid: want.cpus for want in wanted for thread in threads.get(want.target, ())}
+def _rise(before: Iterable[float], after: Iterable[float]) -> float:
+    """Of the first term that changes."""
+    rises = (late - early for early, late in zip(before, after, strict=True))
+    return next((rise for rise in rises if abs(rise) >= LEAST), 0.0)
 
 
 def _recorded_homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet]) -> _Homes:

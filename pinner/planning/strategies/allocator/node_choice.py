@@ -45,10 +45,12 @@ def choose(
     capacity: Mapping[NodeId, int],
     free: Mapping[NodeId, int],
     memory: MemoryBalance | None = None,
+    near: Mapping[NodeId, Preference] | None = None,
 ) -> NodeId:
     """The best node for the group. Raises NoFit with the numbers. It fits a node with enough CPUs (``capacity``) and
     ``memory`` (None: beside resident memory), unless it is bound: then its memory is where it must be. A node without
-    memory counts with that of its nearest node, where the kernel allocates for it. Sorted by:
+    memory counts with that of its nearest node, where the kernel allocates for it. ``near``: the guest's preferences,
+    where they are known. Sorted by:
 
     1. whether the vCPUs fit the ``free`` CPUs;
     2. the guest's remote memory;
@@ -61,7 +63,7 @@ def choose(
     balance = MemoryBalance.of(snapshot.topology, snapshot.guests) if memory is None else memory
 
     fitting = _fitting(snapshot, guest, group, capacity, balance)
-    preference = preferences(snapshot, guest, fitting)
+    preference = preferences(snapshot, guest, fitting) if near is None else near
 
     def rank(node: NodeId) -> tuple[bool, float, int, Preference, int, bool, int]:
         lacking = max(size - max(free[node], 0), 0)
@@ -112,7 +114,7 @@ def with_memory(
     snapshot: Snapshot, guest: Guest, group: VcpuGroup, nodes: Iterable[NodeId], balance: MemoryBalance
 ) -> list[NodeId]:
     needed, rest, page = memory_of(guest, group), outstanding(guest, group), guest.numa.page_kib
-    local, room = snapshot.topology.local_memory, balance.rooms(page)
+    local, room = snapshot.topology.local_memory, balance.rooms(page) if rest else {}
     return [node for node in nodes if needed <= local.get(node, needed) and (not rest or rest <= room.get(node, rest))]
 
 

@@ -66,6 +66,12 @@ def test_a_node_without_memory_but_with_the_gpu_is_worse_than_the_node_of_the_me
     assert (other.node, other.cost["remote_memory"], other.cost["remote_devices"]) == (1, 16 * 1024, -1)
 
 
+@pytest.mark.parametrize(("weight", "node"), [(1.0, NODE_0), (0.0, NODE_1)])
+def test_memory_counts_by_its_weight(weight: float, node: str) -> None:
+    host = snapshot(HOST, [guest(1, 4, HOST.online, memory={0: GIB}, pci=("0000:3b:00.0",))])
+    assert nodes(plan(host, "s", Request("numa-local", weights={"remote_memory": weight}))) == {"g1": node}
+
+
 def test_a_bound_guest_is_placed_before_a_larger_free_one() -> None:
     made = plan(bound_beside_free.HOST, "s", Request("numa-local"))
     assert nodes(made) == bound_beside_free.RIGHT
