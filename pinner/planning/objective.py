@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pinner.model.change import AffinityChange, PlannedChange, of_vcpus
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan.objective import COST, LEAST, Objective, Term, compared, rise, value_of
-from pinner.model.plan.plan import GuestMemory, Plan
-from pinner.model.snapshot import Snapshot
+from pinner.model.plan.plan import GuestMemory
 from pinner.planning.objective_terms import SPREAD, MeasuredPlacement, ObjectiveMeasure, weights
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
@@ -83,30 +82,20 @@ def _only_restores(context: Context, changes: Iterable[PlannedChange]) -> bool:
     return bool(affinities) and all(context.places.get(each.target.key) == each.after for each in affinities)
 
 
+def harm(objective: Objective) -> float:
+    """How far the tier rises that a plan makes worse; a rise of excused terms does not count."""
+    return _harm(_worse(objective))
+
+
 def harmed(objective: Objective) -> tuple[Term, ...]:
     """The terms of the tier that a plan makes worse; none where only excused terms rise."""
-    worse = _worse(objective)
-    return worse if _harm(worse) >= LEAST else ()
+    return _worse(objective) if harm(objective) >= LEAST else ()
 
 
 def worsening(objective: Objective) -> str:
     """The tier that a plan makes worse, and its term that rises most; else empty."""
     worse = harmed(objective)
     return _numbers(worse) if worse else ""
-
-
-def of_changes(plan: Plan, snapshot: Snapshot, changes: Iterable[PlannedChange]) -> tuple[Objective, Objective]:
-    """What some of the plan's changes alone do, and what all others do after them."""
-    measure = ObjectiveMeasure.of(snapshot, plan.request.busy_threshold)
-    asked = frozenset(term.name for term in plan.objective.terms if term.asked)
-    now, then, last = (measure.values(_masks(each)) for each in ((), changes, plan.changes))
-    term_weights = weights(snapshot, plan.request)
-    return compared(now, then, term_weights, asked), compared(then, last, term_weights, asked - SPREAD)
-
-
-def _masks(changes: Iterable[PlannedChange]) -> dict[int, CpuSet]:
-    affinities = (change for change in changes if isinstance(change, AffinityChange))
-    return {mask.tid: change.after for change in affinities for mask in change.before}
 
 
 def values_by_tier(objective: Objective) -> tuple[float, ...]:

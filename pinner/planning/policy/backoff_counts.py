@@ -2,7 +2,7 @@
 takes what waits out of a plan. Backoff (model/policy.py) has the wait for each count."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from pinner.model.change import Group, PlannedChange, StateChange, TargetKey, group_of, without_room
@@ -10,9 +10,7 @@ from pinner.model.kinds import INSIDE, KINDS, TargetKind, cpus_of
 from pinner.model.plan.plan import LeftOut, Placement, Plan
 from pinner.model.policy import Backoff, Backoffs, Drift
 from pinner.model.snapshot import Snapshot
-from pinner.model.text import listed
 from pinner.planning.changes import contested, staying
-from pinner.planning.objective import of_changes, worsening
 from pinner.planning.placement import OTHERS, id_from_placement
 
 
@@ -97,38 +95,6 @@ def _with_backoff(drift: Drift, backoffs: Backoffs, now: datetime) -> Drift:
         return drift
     until = contested.backoff_until
     return replace(drift, times=contested.times, backoff_until=until if until > now else None)
-
-
-_NAMED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class LeftAlone:
-    """New guests that stay as they are, because their places make the objective worse."""
-
-    guests: frozenset[Group] = frozenset()
-    why: str = ""
-    others: str = ""
-    """The tier that the plan makes worse without them; empty: none."""
-
-    @classmethod
-    def of(cls, plan: Plan, drifts: Iterable[Drift], snapshot: Snapshot) -> "LeftAlone":
-        """Nearness to memory and devices does not count: a guest may get a far place rather than none."""
-        new = {
-            group_of(drift.target): drift.target.name
-            for drift in drifts
-            if drift.cause in ("arrived", "restarted") and KINDS[drift.target.kind].group == "guest"
-        }
-        if not new:
-            return cls()
-        without, with_them = of_changes(
-            plan, snapshot, [change for change in plan.changes if group_of(change.target) not in new]
-        )
-        if not (worse := worsening(with_them)):
-            return cls()
-        names = listed(sorted(new.values()), _NAMED)
-        why = f"left as it is: {names}, whose place makes the objective worse: {worse}"
-        return cls(frozenset(new), why, worsening(without))
 
 
 _NEEDS_CPU = "it needs a CPU of a target that stays as it is"

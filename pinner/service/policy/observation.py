@@ -13,7 +13,8 @@ from pinner.model.run.journal import UNDO_BEGUN, Run
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.placement import OTHERS, drifts, in_boot, record
-from pinner.planning.policy.backoff_counts import LeftAlone, with_backoff
+from pinner.planning.policy.backoff_counts import with_backoff
+from pinner.planning.policy.left_alone import LeftAlone
 from pinner.planning.request.processes import pruned, watched, with_loads
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.policy.policies import HostPolicies
@@ -72,9 +73,9 @@ class Observer:
         enforced = policy is not None and policy.mode == "enforce"
         alone = LeftAlone.of(plan, drifting, taken) if enforced and placement is not None else LeftAlone()
         drifting = tuple(
-            replace(each, detail=alone.why) if group_of(each.target) in alone.guests else each for each in drifting
+            replace(drift, detail=alone.reasons.get(group_of(drift.target), drift.detail)) for drift in drifting
         )
-        worse = (alone.others if alone.guests else plan.worse) if enforced else ""
+        worse = (alone.others if alone.reasons else plan.worse) if enforced else ""
         obstacle = plan.blocked or (worse and f"plan {plan.id} is not applied: the objective gets worse: {worse}")
         return Observation(policy, placement, taken, plan, drifting, obstacle, run_seq, last, alone)
 

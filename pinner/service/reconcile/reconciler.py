@@ -194,11 +194,9 @@ class Reconciler:
         if not plan.changes or (seen.placement is None and not applies):
             self._accept(seen, wanted if wanted.id == plan.id else plan, caller)
         self._repacks.observe(host, seen, caller)
-        if mode != "enforce" or (seen.error and not wanted.blocked):
-            self._record_drift(host, seen, caller)
-        elif seen.left_alone.guests:
-            alone = tuple(drift for drift in seen.drifts if group_of(drift.target) in seen.left_alone.guests)
-            self._record_drift(host, replace(seen, drifts=alone), caller)
+        stays = mode != "enforce" or (seen.error and not wanted.blocked)
+        alone = tuple(drift for drift in seen.drifts if group_of(drift.target) in seen.left_alone.reasons)
+        self._record_drift(host, seen, seen.drifts if stays else alone, caller)
         if mode == "propose":
             self._propose(host, seen, wanted, caller)
 
@@ -271,17 +269,26 @@ class Reconciler:
         if before is None or before.placed != placement.placed or before.roles != placement.roles:
             self._store.placements.put(placement, self._now(), seen.run_seq, seen.last_run)
 
-    def _record_drift(self, host: str, seen: Observation, caller: Caller) -> None:
-        """Drifts in backoff are neither written to the audit trail nor counted."""
+    def _record_drift(self, host: str, seen: Observation, drifts: tuple[Drift, ...], caller: Caller) -> None:
+        """Drifts in backoff are neither written to the audit trail nor counted. Each start of a guest counts anew."""
+        starts = {
+            guest.uuid: (guest.pid, min((thread.started for thread in guest.emulator.threads), default=0))
+            for guest in seen.snapshot.guests
+        }
+        keys = [(drift.target.key, drift.cause, starts.get(drift.target.owner)) for drift in drifts]
         before = self._recorded_drift.get(host, frozenset())
-        self._recorded_drift[host] = frozenset((drift.target.key, drift.cause) for drift in seen.drifts)
-        new = tuple(
-            drift for drift in seen.drifts if (drift.target.key, drift.cause) not in before and not drift.backoff_until
-        )
+        self._recorded_drift[host] = frozenset(keys)
+        pairs = zip(drifts, keys, strict=True)
+        new = tuple(drift for drift, key in pairs if key not in before and not drift.backoff_until)
         if new:
             self._backoffs.count_corrected(host, new)
-            named = listed([f"{drift.target}: {drift.detail or drift.cause}" for drift in new], _NAMED, "; ")
-            self._record(caller, AuditAction.DRIFT_FOUND, host, f"{len(new)} targets", named)
+            alone = seen.left_alone.reasons
+            lines = [
+                alone.get(group_of(drift.target)) or f"{drift.target}: {drift.detail or drift.cause}" for drift in new
+            ]
+            named = listed(list(dict.fromkeys(lines)), _NAMED, "; ")
+            result = f"{named}; {seen.error}" if seen.error else named
+            self._record(caller, AuditAction.DRIFT_FOUND, host, f"{len(new)} targets", result)
 
     def _record_backoffs(self, host: str, ended: Iterable[Drift], backoffs: Backoffs, caller: Caller) -> None:
         for drift in ended:
@@ -314,8 +321,8 @@ class Reconciler:
 
 
 def _without_backoffs(seen: Observation, plan: Plan) -> Plan:
-    alone = [change.target.key for change in plan.changes if group_of(change.target) in seen.left_alone.guests]
-    reasons = dict.fromkeys(alone, seen.left_alone.why) | backoff_reasons(seen.drifts)
+    whys = {change.target.key: seen.left_alone.reasons.get(group_of(change.target)) for change in plan.changes}
+    reasons = {key: why for key, why in whys.items() if why} | backoff_reasons(seen.drifts)
     return reasoned(leave_out(plan, reasons, seen.placement, seen.snapshot), seen.drifts)
 
 

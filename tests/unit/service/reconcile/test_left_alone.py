@@ -9,12 +9,17 @@ from support.hosts import cpus, guest, plain, process, snapshot
 
 BOTH = cpus("0-1")
 DAEMON = process(500, 50.0, "0-1", "0-1", name="daemon")
+FIRST = guest(1, 2, BOTH)
+WORSE = guest(2, 1, BOTH, iothreads=3)
+"""With g2 on CPU 1, its four threads of QEMU share that CPU with three vCPUs: vcpu_vs_emulator 4 -> 5, and with
+vcpu_vs_host 0.25 -> 0 and emulator_vs_host 0.5 -> 0 the tier rises by 0.25 without overcommit."""
+LEFT = "guest g2 is left as it is: its place makes the objective worse: tier 6 "
 
 
 @pytest.fixture
 def agent(tmp_path, clock):
     """Two CPUs: the daemon gets CPU 0, the guest CPU 1."""
-    made = HostedAgent(tmp_path / "agent", snapshot(plain(2), [guest(1, 2, BOTH)], [DAEMON]), clock)
+    made = HostedAgent(tmp_path / "agent", snapshot(plain(2), [FIRST], [DAEMON]), clock)
     yield made
     made.journal.close()
 
@@ -25,23 +30,47 @@ def masks(agent, uuid):
     return {str(thread.affinity) for thread in threads}
 
 
+def start(agent, *guests):
+    started = {guest.uuid for guest in guests}
+    others = (guest for guest in agent.host.taken.guests if guest.uuid not in started)
+    agent.host.taken = replace(agent.host.taken, guests=(*others, *guests))
+
+
 def test_a_new_guest_whose_place_is_worse_stays_and_the_others_are_placed(service, reconciler, agent):
-    """With g2 on CPU 1, its four threads of QEMU share that CPU with three vCPUs: vcpu_vs_emulator 4 -> 5, and with
-    vcpu_vs_host 0.25 -> 0 and emulator_vs_host 0.5 -> 0 the tier rises by 0.25 without overcommit."""
     service.set_policy(HOST, ENFORCE, ANN)
-    first = guest(1, 2, BOTH)
     assert reconciler.reconcile(HOST, "started").error == ""
-    assert masks(agent, first.uuid) == {"1"}
-    new = guest(2, 1, BOTH, iothreads=3)
-    agent.host.taken = replace(agent.host.taken, guests=(*agent.host.taken.guests, new))
+    assert masks(agent, FIRST.uuid) == {"1"}
+    start(agent, WORSE)
     agent.host.move(11_010, "0-1")  # another program moves a vCPU of the first guest
     for _ in range(3):
         report = reconciler.reconcile(HOST, "guest-started")
-        assert report.error.startswith("left as it is: g2, whose place makes the objective worse: tier 6 ")
-        assert {drift.target.owner for drift in report.drifts} == {new.uuid}
-        assert (masks(agent, first.uuid), masks(agent, new.uuid)) == ({"1"}, {"0-1"})
+        assert report.error.startswith(LEFT)
+        assert {drift.target.owner for drift in report.drifts} == {WORSE.uuid}
+        assert (masks(agent, FIRST.uuid), masks(agent, WORSE.uuid)) == ({"1"}, {"0-1"})
     (record,) = trail(service, "drift.found")
-    assert "guest g2 emulator: left as it is: g2" in record.result
+    assert record.result == report.error
     agent.host.taken = replace(agent.host.taken, guests=agent.host.taken.guests[:1])
     report = reconciler.reconcile(HOST, "guest-stopped")
     assert (report.error, report.drifts) == ("", ())
+
+
+@pytest.mark.parametrize("seen_stopped", [True, False])
+def test_each_start_of_a_guest_that_is_left_alone_is_audited(service, reconciler, agent, seen_stopped):
+    service.set_policy(HOST, ENFORCE, ANN)
+    reconciler.reconcile(HOST, "started")
+    start(agent, WORSE)
+    reconciler.reconcile(HOST, "guest-started")
+    if seen_stopped:
+        agent.host.taken = replace(agent.host.taken, guests=agent.host.taken.guests[:1])
+        reconciler.reconcile(HOST, "guest-stopped")
+    start(agent, WORSE if seen_stopped else restarted(WORSE))
+    for _ in range(2):
+        assert reconciler.reconcile(HOST, "guest-started").error.startswith(LEFT)
+    first, second = trail(service, "drift.found")
+    assert first.result == second.result
+
+
+def restarted(guest):
+    """The same guest, whose new QEMU happens to have the same thread ids."""
+    threads = tuple(replace(thread, started=8) for thread in guest.emulator.threads)
+    return replace(guest, emulator=replace(guest.emulator, threads=threads))

@@ -375,7 +375,8 @@ def test_a_plan_that_makes_the_objective_worse_is_reported_once_and_not_applied(
         assert report.drifts
         assert service.drift(HOST).error
     assert kernel(agent) == FREE
-    assert len(trail(service, "drift.found")) == 1
+    (found,) = trail(service, "drift.found")
+    assert found.result.endswith(f"; {report.error}")
     assert not trail(service, "run.apply")
     made = service.plan(HOST, WORSE.request, None, None, ANN)
     service.set_policy(HOST, replace(WORSE, mode="observe"), ANN)

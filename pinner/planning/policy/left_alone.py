@@ -1,0 +1,82 @@
+"""New guests that an enforcing policy leaves as they are, because their places make the objective worse."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pinner.model.change import AffinityChange, Group, group_of
+from pinner.model.kinds import KINDS
+from pinner.model.plan.objective import Objective, compared
+from pinner.model.plan.plan import Plan
+from pinner.model.policy import Drift
+from pinner.model.snapshot import Snapshot
+from pinner.model.text import listed
+from pinner.planning.objective import harm, worsening
+from pinner.planning.objective_terms import SPREAD, ObjectiveMeasure, weights
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    reasons: Mapping[Group, str] = field(default_factory=dict)
+    """The guest's name, and what its place makes worse beside the guests that are not left alone."""
+    others: str = ""
+    """The tier that the plan makes worse without any new guest; empty: none."""
+
+    @classmethod
+    def of(cls, plan: Plan, drifts: Iterable[Drift], snapshot: Snapshot) -> "LeftAlone":
+        """While the places of the new guests together make the objective worse, the one without which they do least
+        harm is taken out; in the end, each of these is tried again. Nearness to memory and devices does not count: a
+        guest may get a far place rather than none."""
+        new = {
+            group_of(drift.target): drift.target.name
+            for drift in drifts
+            if drift.cause in ("arrived", "restarted") and KINDS[drift.target.kind].group == "guest"
+        }
+        if not new:
+            return cls()
+        parts, placed = _Parts.of(plan, snapshot, new), frozenset(new)
+        while worsening(parts.effect(placed)):
+            placed -= {min(sorted(placed), key=lambda guest: harm(parts.effect(placed - {guest})))}
+        reasons: dict[Group, str] = {}
+        for guest in sorted(new.keys() - placed):
+            if worse := worsening(parts.effect(placed | {guest})):
+                own = worsening(parts.effect(placed | {guest}, placed)) or worse
+                reasons[guest] = f"guest {new[guest]} is left as it is: its place makes the objective worse: {own}"
+            else:
+                placed |= {guest}
+        return cls(reasons, worsening(parts.of_others()) if reasons else "")
+
+    @property
+    def why(self) -> str:
+        return listed(list(self.reasons.values()), _NAMED, "; ")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A plan's changes of the new guests, and all its other changes, which come first."""
+
+    plan: Plan
+    new: Collection[Group]
+    measure: ObjectiveMeasure
+    weights: Mapping[str, float]
+    asked: frozenset[str]
+
+    @classmethod
+    def of(cls, plan: Plan, snapshot: Snapshot, new: Collection[Group]) -> "_Parts":
+        measure = ObjectiveMeasure.of(snapshot, plan.request.busy_threshold)
+        asked = frozenset(term.name for term in plan.objective.terms if term.asked)
+        return cls(plan, new, measure, weights(snapshot, plan.request), asked)
+
+    def effect(self, placed: Collection[Group], before: Collection[Group] = ()) -> Objective:
+        """What the places of these new guests do, where those of ``before`` have theirs already."""
+        return compared(self._values(before), self._values(placed), self.weights, self.asked - SPREAD)
+
+    def of_others(self) -> Objective:
+        return compared(self.measure.values({}), self._values(()), self.weights, self.asked)
+
+    def _values(self, placed: Collection[Group]) -> Mapping[str, float]:
+        left = {*self.new} - {*placed}
+        changes = (change for change in self.plan.changes if group_of(change.target) not in left)
+        affinities = (change for change in changes if isinstance(change, AffinityChange))
+        return self.measure.values({mask.tid: change.after for change in affinities for mask in change.before})

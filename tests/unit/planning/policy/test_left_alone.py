@@ -1,0 +1,52 @@
+"""Which of several new guests a policy leaves alone. On each of two nodes with two CPUs, the daemon's housekeeping gets
+the first CPU, and QEMU's threads share the second with vCPUs."""
+
+from dataclasses import replace
+
+import pytest
+from support.hosts import GIB, applied, cpus, guest, plain, process, snapshot
+
+from pinner.model.change import TargetKey
+from pinner.model.plan.request import Request
+from pinner.planning import planner
+from pinner.planning.placement import drifts, record
+from pinner.planning.policy.left_alone import LeftAlone
+
+NUMA_LOCAL = Request(strategy="numa-local")
+LOW = cpus("0-1")
+START = snapshot(plain(4, 2), [guest(1, 1, LOW, memory={0: 2 * GIB})], [process(500, 10.0, "0-1", "0-1")])
+PLAN = planner.plan_from_placement(START, "first", NUMA_LOCAL, None)
+
+WORSE = guest(2, 1, LOW, iothreads=3, memory={0: 2 * GIB})
+"""Its four threads of QEMU are on CPUs 0-1 beside half a vCPU; on CPU 1 they are beside two."""
+
+
+def near(number):
+    """A guest on the other node, on the CPU of housekeeping: its place is CPU 3."""
+    return guest(number, 1, cpus("2"), memory={1: 2 * GIB})
+
+
+def left_alone(*new) -> LeftAlone:
+    placement, now = record(PLAN, START, None), applied(START, PLAN)
+    now = replace(now, guests=(*now.guests, *new))
+    plan = planner.plan_from_placement(now, "second", NUMA_LOCAL, placement)
+    return LeftAlone.of(plan, drifts(plan, placement, now), now)
+
+
+@pytest.mark.parametrize(
+    ("others", "worse"),
+    [((), "tier 6 4.58 -> 5.00"), ((3,), "tier 6 5.58 -> 7.00"), ((3, 4), "tier 6 7.58 -> 9.00")],
+)
+def test_only_the_guest_whose_place_is_worse_is_left_alone(others, worse):
+    alone = left_alone(WORSE, *map(near, others))
+    assert [*alone.reasons] == [TargetKey("guest", WORSE.uuid, None)]
+    assert alone.why.startswith(f"guest g2 is left as it is: its place makes the objective worse: {worse}, most of it")
+    assert not alone.others
+
+
+def test_each_guest_that_is_left_alone_has_its_own_reason():
+    alone = left_alone(near(3), WORSE, guest(4, 1, cpus("0-3"), iothreads=2, memory={0: 2 * GIB}))
+    second, fourth = alone.reasons.values()
+    assert second.startswith("guest g2 ") and "tier 6 8.89 -> 9.47" in second
+    assert fourth.startswith("guest g4 ") and "tier 6 8.89 -> 9.57" in fourth
+    assert alone.why == f"{second}; {fourth}"
