@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, Vcpu
+from pinner.model.guest.nova_sets import right_sets
 from pinner.model.machine.boot import argument, argument_cpus
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
@@ -77,14 +78,17 @@ def rate(name: str, count: int, seconds: float, unit: str) -> tuple[Evidence, Ev
 
 
 PLAN = "as root, then pinner apply PLAN_ID"
+NUMA_LOCAL = "--strategy numa-local"
 
 
-def plan_of(guest: Guest, *options: str) -> tuple[Remedy, ...]:
-    """None where a plan leaves the guest's vCPUs alone."""
-    excluded = guest.excluded or (guest.nova and "pinner:excluded" in guest.nova.extra_specs)
-    if excluded or guest.dedicated or guest.operator_pins or guest.unread or guest.is_migrating:
-        return ()
-    return (Remedy(" ".join(("pinner plan", *options)), PLAN),)
+def plans(*options: str) -> tuple[Remedy, ...]:
+    """A plan for each of these options. The report leaves out those that do not cure their finding."""
+    return tuple(Remedy(f"pinner plan {each}".rstrip(), PLAN) for each in options)
+
+
+def flavor(line: str, guests: Iterable[Guest]) -> tuple[Remedy, ...]:
+    """None for guests that are not Nova's: they have no flavor."""
+    return (Remedy(line, "the flavor in Nova", "guest restart"),) if any(guest.nova for guest in guests) else ()
 
 
 def own_cpus(guest: Guest) -> CpuSet:
@@ -130,11 +134,11 @@ def system_affinity(snapshot: Snapshot) -> CpuSet:
     return CpuSet() if whole == snapshot.baseline else snapshot.baseline
 
 
-def housekeeping(snapshot: Snapshot, node: int | None = None) -> CpuSet:
-    """The CPUs for interrupts and host work: of the node if it has some, else of the host; may be empty."""
-    polled = snapshot.ovs.cpus if snapshot.ovs else CpuSet()
-    free = snapshot.topology.online - union(cpus for _, cpus in roles(snapshot)) - polled
-    here = CpuSet.of(cpu.id for cpu in snapshot.topology.cpus if cpu.node == node)
+def housekeeping(reading: HostReading, node: int | None = None) -> CpuSet:
+    """The CPUs that a remedy may give to interrupts and host work: those of a plan's pools that no guest has, of the
+    node if it has some, else of the host; may be empty."""
+    free = reading.roles.cpus - union(cpus for _, cpus in roles(reading.snapshot))
+    here = CpuSet.of(cpu.id for cpu in reading.snapshot.topology.cpus if cpu.node == node)
     return free & here or free
 
 
@@ -143,10 +147,15 @@ def command(line: str) -> Remedy:
     return Remedy(line, ROOT)
 
 
-def emulator_pin(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> tuple[Remedy, ...]:
-    """Off the cores of guests' own CPUs. None where the guest's cgroups allow no other of ``cpus``."""
+def for_emulator(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> CpuSet:
+    """Of these, the CPUs that the guest's cgroups allow, off the cores of guests' own CPUs."""
     allowed = cpus & guest.cpu_limits[-1].cpus if guest.cpu_limits else cpus
-    allowed -= union(own_cores(each, snapshot) for each in snapshot.guests)
+    return allowed - union(own_cores(each, snapshot) for each in snapshot.guests)
+
+
+def emulator_pin(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> tuple[Remedy, ...]:
+    """None where no CPU is allowed."""
+    allowed = for_emulator(guest, cpus, snapshot)
     return (command(f"virsh emulatorpin {quote(guest.uuid)} {allowed} --live"),) if allowed else ()
 
 
@@ -178,16 +187,30 @@ def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *needed: str) ->
     return kernel_argument(argument(topology, name, cpus, *needed))
 
 
-def shared_without(reading: HostReading, isolated: CpuSet = CpuSet()) -> Iterator[Remedy]:
-    """Keeps floating guests off isolated CPUs and those of Open vSwitch. Where a plan has no other CPUs for vCPUs,
-    guests can only have CPUs of their own. With both sets empty, Nova gives floating guests all CPUs."""
+def right_shared(reading: HostReading) -> Iterator[Remedy]:
+    """The line of cpu_shared_set that is right for the host; none that takes a guest away from its memory."""
+    snapshot = reading.snapshot
+    right = right_sets(snapshot, reading.roles.vcpu).shared
+    nodes = nodes_of(right, snapshot)
+    floating = (guest for guest in snapshot.guests if floats_over(guest, snapshot.shared))
+    if right and right != snapshot.shared and all({*guest.memory_per_node} <= nodes for guest in floating):
+        yield Remedy(f"cpu_shared_set = {right}", COMPUTE)
+
+
+def floats_over(guest: Guest, shared: CpuSet) -> bool:
+    """Whether another cpu_shared_set changes its CPUs, when it starts again."""
+    return guest.nova is not None and {*guest.vcpu_affinities.values()} == {shared}
+
+
+def without_shared(reading: HostReading) -> Iterator[Remedy]:
+    """The right line; where a plan has no CPUs for vCPUs, guests can only have CPUs of their own. With both sets empty,
+    Nova gives floating guests all CPUs."""
     snapshot = reading.snapshot
     ovs = snapshot.ovs or OvsDpdk()
-    rest = snapshot.shared - isolated - ovs.cpus or reading.roles.vcpu
     whole = (snapshot.dedicated | snapshot.shared) - ovs.cpus - ovs.masks.lcore
-    if rest and rest != snapshot.shared:
-        yield Remedy(f"cpu_shared_set = {rest}", COMPUTE)
-    elif snapshot.shared and whole and not rest:
+    if right_sets(snapshot, reading.roles.vcpu).shared:
+        yield from right_shared(reading)
+    elif snapshot.shared and whole:
         yield Remedy(f"cpu_dedicated_set = {whole}, without cpu_shared_set", COMPUTE)
 
 

@@ -6,18 +6,19 @@ from shlex import quote
 
 from pinner.checks.common import (
     MANY,
-    PLAN,
     ROOT,
+    for_emulator,
     host_subject,
     housekeeping,
     own_cpus,
+    plans,
 )
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
-from pinner.model.machine.process import Process
+from pinner.model.machine.process import Process, Thread
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
-from pinner.model.snapshot import emulator_cpus, vcpu_cpus
+from pinner.model.snapshot import restricted, vcpu_cpus
 from pinner.model.text import counted
 
 BUSY_EMULATOR = 30.0
@@ -98,18 +99,29 @@ def _cpus(guest: Guest) -> CpuSet:
 
 
 def _migration(reading: HostReading) -> Iterator[Found]:
-    vcpus, emulators = vcpu_cpus(reading.snapshot), emulator_cpus(reading.snapshot)
+    """Those threads are QEMU's own, too."""
+    snapshot, vcpus = reading.snapshot, vcpu_cpus(reading.snapshot)
+    emulators = restricted(
+        (each for guest in snapshot.guests for each in guest.emulator.threads if each not in guest.migration_threads),
+        snapshot,
+    )
     for guest in reading.snapshot.guests:
         moving = guest.migration_threads
         cpus = union(thread.affinity for thread in moving)
-        if moving and ((len(cpus) < len(moving) and cpus <= emulators) or cpus & vcpus):
-            free = housekeeping(reading.snapshot)
+        if moving and (_crowd(moving, cpus, emulators) or cpus & vcpus):
+            free = for_emulator(guest, housekeeping(reading), snapshot)
             yield Found(
                 Subject("guest", guest.name),
                 f"{counted(len(moving), 'migration thread')} of guest {guest.name} share CPUs {cpus} with guests",
                 (Evidence("migration threads", len(moving)), Evidence("their CPUs", str(cpus))),
-                tuple(Remedy(f"taskset -pc {free} {thread.tid}", ROOT) for thread in moving[:MANY]) if free else (),
+                tuple(Remedy(f"taskset -pc {free} {thread.tid}", ROOT) for thread in moving[:MANY])
+                if free and not _crowd(moving, free, emulators)
+                else (),
             )
+
+
+def _crowd(moving: tuple[Thread, ...], cpus: CpuSet, emulators: CpuSet) -> bool:
+    return len(cpus) < len(moving) and cpus <= emulators
 
 
 def _overlap(reading: HostReading) -> Iterator[Found]:
@@ -132,7 +144,7 @@ def _overlap(reading: HostReading) -> Iterator[Found]:
                 Evidence("guests", len(names)),
                 Evidence("managers", "Nova and another" if len(managers) > 1 else "one"),
             ),
-            (Remedy("pinner plan --strategy isolated", PLAN),),
+            plans("--strategy isolated", ""),
         )
 
 
@@ -147,7 +159,7 @@ def _foreign(reading: HostReading) -> Iterator[Found]:
 
 
 def _unknown_guest(process: Process, both: CpuSet, reading: HostReading) -> Found:
-    free = housekeeping(reading.snapshot)
+    free = housekeeping(reading)
     return Found(
         Subject("process", f"{process.name} ({process.pid})"),
         f"a guest that libvirt does not know, process {process.pid}, may use the guests' CPUs {both}",

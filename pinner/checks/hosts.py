@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from shlex import quote
 
-from pinner.checks.common import MANY, PLAN, command, host_subject, housekeeping, roles
+from pinner.checks.common import MANY, NUMA_LOCAL, command, host_subject, housekeeping, plans, roles
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.machine.process import PLACERS, RESERVING_LOAD, Process, is_another_pinner, is_known_placer
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
@@ -24,11 +24,12 @@ def _of_root(reading: HostReading, is_one: Callable[[Process], bool]) -> Iterato
 
 
 def _should_end(process: Process, message: str, unit: str) -> Found:
+    """A path of a cgroup is no unit of systemd."""
     return Found(
         Subject("process", f"{process.name} ({process.pid})"),
         message,
         (Evidence("process", process.pid), Evidence("unit", process.unit)),
-        (command(f"systemctl disable --now {quote(unit)}"),),
+        (command(f"systemctl disable --now {quote(unit)}"),) if unit.endswith(".service") else (),
     )
 
 
@@ -46,7 +47,7 @@ def _pressure(reading: HostReading) -> Iterator[Found]:
     stalled = reading.now.pressure.get("system.slice.cpu.some")
     if stalled is None or stalled < PRESSURE:
         return
-    free = housekeeping(reading.snapshot)
+    free = housekeeping(reading)
     guests = union(cpus for _, cpus in roles(reading.snapshot))
     yield Found(
         host_subject(reading),
@@ -57,7 +58,7 @@ def _pressure(reading: HostReading) -> Iterator[Found]:
             Evidence("CPUs of guests", str(guests)),
         ),
         (
-            Remedy("pinner plan --minimum-cores 2", "as root, then pinner apply PLAN_ID"),
+            *plans("--minimum-cores 2"),
             command("systemctl set-property system.slice CPUWeight=1000"),
         ),
         "critical" if stalled >= PRESSURE_CRITICAL else None,
@@ -85,7 +86,7 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
                 (
                     Evidence("load", load, "% of a CPU"),
                     Evidence("CPUs", str(cpus)),
-                    Evidence("CPUs without guests", str(housekeeping(reading.snapshot))),
+                    Evidence("CPUs without guests", str(housekeeping(reading))),
                 ),
                 _wider(reading, cpus, load, names),
             )
@@ -94,10 +95,10 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
 def _wider(reading: HostReading, cpus: CpuSet, load: float, names: list[str]) -> tuple[Remedy, ...]:
     """Where a plan has more room for them than somebody gave them. CPUs of pinner are the room that a plan has."""
     snapshot = reading.snapshot
-    if cpus >= snapshot.baseline or cpus in snapshot.placed or load > FULL_CPU * len(housekeeping(snapshot)):
+    if cpus >= snapshot.baseline or cpus in snapshot.placed or load > FULL_CPU * len(housekeeping(reading)):
         return ()
-    words = (f"--process {quote(name)}" for name in names[:MANY])
-    return (Remedy(f"pinner plan {' '.join(words)}", PLAN),)
+    words = " ".join(f"--process {quote(name)}" for name in names[:MANY])
+    return plans(words, f"{NUMA_LOCAL} {words}")
 
 
 def _full(reading: HostReading) -> Iterator[Found]:

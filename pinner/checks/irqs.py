@@ -107,14 +107,14 @@ def _on_guests(reading: HostReading) -> Iterator[Found]:
                 subject,
                 f"interrupts of {subject} go to {role} CPUs {both}",
                 tuple(evidence),
-                tuple(_moves(reading.snapshot, wrong, device_node(device, reading.snapshot))),
+                tuple(_moves(reading, wrong, device_node(device, reading.snapshot))),
                 "critical" if seen is not None and seen > BUSY_RATE else None,
                 targets=tuple(irq.target for irq in wrong),
             )
 
 
-def _moves(snapshot: Snapshot, irqs: list[DeviceIrq], node: int | None) -> Iterator[Remedy]:
-    if wanted := housekeeping(snapshot, node):
+def _moves(reading: HostReading, irqs: list[DeviceIrq], node: int | None) -> Iterator[Remedy]:
+    if wanted := housekeeping(reading, node):
         for irq in irqs[:MANY]:
             yield command(f"echo {wanted} > /proc/irq/{irq.number}/smp_affinity_list")
 
@@ -171,7 +171,7 @@ def _off_node(reading: HostReading) -> Iterator[Found]:
                     Evidence("interrupts", len(wrong)),
                     Evidence("their CPUs", str(union(_taking(reading, irq) for irq in wrong))),
                 ),
-                tuple(_moves(snapshot, wrong, node)),
+                tuple(_moves(reading, wrong, node)),
                 targets=tuple(irq.target for irq in wrong),
             )
 
@@ -210,7 +210,7 @@ def _masks(reading: HostReading) -> Iterator[Found]:
         rps = union(queue.cpus for queue in queues)
         for role, cpus in roles(snapshot):
             if both := rps & cpus:
-                wanted = housekeeping(snapshot, device_node(name, snapshot)).mask()
+                wanted = housekeeping(reading, device_node(name, snapshot)).mask()
                 wrong = [queue for queue in queues if queue.cpus & cpus]
                 yield Found(
                     Subject("nic", name),

@@ -8,17 +8,20 @@ from pinner.checks.common import (
     MANY,
     command,
     cpu_argument,
+    floats_over,
     host_subject,
     housekeeping,
     kernel_argument,
-    shared_without,
+    plans,
+    right_shared,
 )
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest.guest import Guest
 from pinner.model.machine.boot import argument, argument_cpus, arguments, isolcpus_flags
 from pinner.model.machine.process import Process
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
-from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import Snapshot, vcpu_threads
 from pinner.model.text import counted
 
 PARAMETERS = "Linux: Documentation/admin-guide/kernel-parameters.txt"
@@ -61,23 +64,26 @@ def _not_isolated(reading: HostReading) -> Iterator[Found]:
             Subject("cpu", str(without)),
             f"CPUs {without} have nohz_full, and the scheduler balances load onto them",
             (Evidence("nohz_full", str(topology.nohz_full)), Evidence("isolated", str(topology.isolated))),
-            tuple(_isolate(reading.snapshot, without)),
+            tuple(_isolate(reading, without)),
         )
 
 
-def _isolate(snapshot: Snapshot, without: CpuSet) -> Iterator[Remedy]:
-    """Not Nova's shared CPUs, on which guests float: they lose nohz_full instead."""
-    topology, shared = snapshot.topology, without & snapshot.shared
-    if without - shared:
-        yield cpu_argument(topology, "isolcpus", without - shared, "domain")
-    if shared:
-        yield kernel_argument(argument(topology, "nohz_full", topology.nohz_full - shared))
+def _isolate(reading: HostReading, without: CpuSet) -> Iterator[Remedy]:
+    """Not CPUs of the host, nor those on which guests float: they lose nohz_full instead."""
+    snapshot, topology = reading.snapshot, reading.snapshot.topology
+    floating = union(thread.affinity for thread in vcpu_threads(snapshot) if len(thread.affinity) > 1)
+    alone = without & (reading.roles.vcpu | snapshot.dedicated) - snapshot.shared - floating
+    if alone:
+        yield cpu_argument(topology, "isolcpus", alone, "domain")
+    if balanced := without - alone:
+        yield kernel_argument(argument(topology, "nohz_full", topology.nohz_full - balanced))
 
 
 def _unbound(reading: HostReading) -> Iterator[Found]:
     topology = reading.snapshot.topology
     if both := topology.kernel.unbound & topology.isolated:
-        rest = topology.kernel.unbound - topology.isolated or housekeeping(reading.snapshot)
+        free = housekeeping(reading)
+        rest = topology.kernel.unbound & free or free
         yield Found(
             Subject("cpu", str(both)),
             f"unbound work queues of the kernel may use isolated CPUs {both}",
@@ -110,16 +116,16 @@ def _kthreads(reading: HostReading) -> Iterator[Found]:
             Evidence("ran in the sample", ran),
             Evidence("isolated", str(isolated)),
         ),
-        tuple(_elsewhere(reading.snapshot, wrong[:MANY])),
+        tuple(_elsewhere(reading, wrong[:MANY])),
     )
 
 
-def _elsewhere(snapshot: Snapshot, threads: list[Process]) -> Iterator[Remedy]:
+def _elsewhere(reading: HostReading, threads: list[Process]) -> Iterator[Remedy]:
     """Kernel threads of a node stay on its CPUs."""
-    homes = _homes(snapshot)
-    free = housekeeping(snapshot)
+    homes, free = _homes(reading.snapshot), housekeeping(reading)
     for process in threads:
-        if cpus := homes.get(process.name) or free:
+        home = homes.get(process.name, free)
+        if cpus := home & free or home & reading.roles.cpus:
             yield command(f"taskset -pc {cpus} {process.pid}")
 
 
@@ -140,11 +146,12 @@ def _floating(reading: HostReading) -> Iterator[Found]:
                 Subject("guest", guest.name),
                 f"{counted(len(wrong), 'vCPU')} of guest {guest.name} may use several CPUs, isolated ones too: {both}",
                 (Evidence("vCPUs", len(wrong)), Evidence("isolated CPUs", str(both))),
-                (
-                    Remedy("pinner plan --strategy isolated", "as root, then pinner apply PLAN_ID"),
-                    *(shared_without(reading, isolated) if guest.nova else ()),
-                ),
+                (*plans("--strategy isolated", ""), *_other_set(reading, guest)),
             )
+
+
+def _other_set(reading: HostReading, guest: Guest) -> Iterator[Remedy]:
+    return right_shared(reading) if floats_over(guest, reading.snapshot.shared) else iter(())
 
 
 def _ignored(reading: HostReading) -> Iterator[Found]:
@@ -183,7 +190,7 @@ def _irqaffinity(reading: HostReading) -> Iterator[Found]:
     given = argument_cpus(snapshot.topology, "irqaffinity") & snapshot.topology.online
     alone = snapshot.topology.isolated | snapshot.dedicated | argument_cpus(snapshot.topology, "isolcpus")
     if both := given & alone:
-        free = housekeeping(snapshot) - alone
+        free = housekeeping(reading) - alone
         rest = free & given or free
         yield Found(
             Subject("cpu", str(both)),
@@ -212,7 +219,7 @@ def _off_node(reading: HostReading) -> Iterator[Found]:
                     for process, home in wrong
                 ),
             ),
-            tuple(command(f"taskset -pc {home} {process.pid}") for process, home in wrong),
+            tuple(_elsewhere(reading, [process for process, _ in wrong[:MANY]])),
         )
 
 

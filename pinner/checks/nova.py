@@ -3,26 +3,32 @@ other. Pure. `pinner nova check` finds what keeps Nova from starting."""
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pinner.checks.common import (
     COMPUTE,
+    NUMA_LOCAL,
     cpu_argument,
+    floats_over,
     host_subject,
     kernel_argument,
-    plan_of,
-    shared_without,
+    plans,
+    right_shared,
     system_affinity,
+    without_shared,
 )
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.guest.nova import set_line
+from pinner.model.guest.nova_sets import core_owners, right_sets, split_cores
 from pinner.model.machine.boot import argument, argument_cpus
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import counted
 
-FEW_CPUS, FEW_PERCENT = 5, 5.0
+FEW_CORES, FEW_PERCENT = 2, 5.0
+ARGUMENTS = ("isolcpus", "nohz_full", "rcu_nocbs")
 TOPOLOGIES = "OpenStack Nova: admin/cpu-topologies.html"
 
 
@@ -39,7 +45,7 @@ def _mixed(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             f"isolcpus frees CPUs {by_kernel} of cpu_dedicated_set, and CPUAffinity frees CPUs {by_systemd}",
             (Evidence("by isolcpus", str(by_kernel)), Evidence("by CPUAffinity", str(by_systemd))),
-            (cpu_argument(snapshot.topology, "isolcpus", snapshot.dedicated, "domain"),),
+            tuple(cpu_argument(snapshot.topology, name, snapshot.dedicated, "domain") for name in ARGUMENTS),
         )
 
 
@@ -50,7 +56,7 @@ def _shared_isolated(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             f"CPUs {both} of cpu_shared_set are isolated",
             (Evidence("cpu_shared_set", str(snapshot.shared)), Evidence("isolated", str(both))),
-            tuple(shared_without(reading, both)),
+            tuple(without_shared(reading)),
         )
 
 
@@ -64,7 +70,7 @@ def _sets_overlap(reading: HostReading) -> Iterator[Found]:
                 Evidence("cpu_shared_set", str(snapshot.shared)),
                 Evidence("cpu_dedicated_set", str(snapshot.dedicated)),
             ),
-            (Remedy(set_line("cpu_shared_set", snapshot.shared - both, reading.roles.vcpu), COMPUTE),),
+            tuple(right_shared(reading)),
         )
 
 
@@ -82,46 +88,32 @@ def _affinity_isolated(reading: HostReading) -> Iterator[Found]:
 
 def _core_split(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
-    owners = _owners(snapshot)
-    cores = {core for core in snapshot.topology.online_cores.values() if len(_on(core, owners)) > 1}
-    if not cores or not snapshot.shared | snapshot.dedicated:
+    if not (cores := split_cores(snapshot)):
         return
     groups: defaultdict[str, CpuSet] = defaultdict(CpuSet)
     for core in cores:
-        groups[" and ".join(_on(core, owners))] |= core
-    split = union(cores)
+        groups[" and ".join(core_owners(snapshot, core))] |= core
     yield Found(
         host_subject(reading),
         f"{counted(len(cores), 'core')} have several owners: {'; '.join(sorted(groups))}",
         (Evidence("cores", len(cores)), *(Evidence(name, str(cpus)) for name, cpus in sorted(groups.items()))),
-        tuple(_whole_cores(snapshot, split)),
+        tuple(_whole_cores(reading)),
     )
 
 
-def _owners(snapshot: Snapshot) -> tuple[tuple[str, CpuSet], ...]:
-    """Isolated CPUs that are in no set run nothing."""
-    sets = snapshot.shared | snapshot.dedicated
-    switch = (snapshot.ovs.cpus if snapshot.ovs else CpuSet()) - sets
-    host = (snapshot.baseline or snapshot.topology.online) - sets - switch - snapshot.topology.isolated
-    return (
-        ("the host", host),
-        ("Open vSwitch", switch),
-        ("cpu_shared_set", snapshot.shared),
-        ("cpu_dedicated_set", snapshot.dedicated),
-    )
-
-
-def _on(core: CpuSet, owners: tuple[tuple[str, CpuSet], ...]) -> list[str]:
-    return [owner for owner, cpus in owners if core & cpus]
-
-
-def _whole_cores(snapshot: Snapshot, split: CpuSet) -> Iterator[Remedy]:
-    """Both sets without the split cores: none where a set would be empty, or a guest is pinned there."""
-    pinned = union(guest.cpus for guest in snapshot.nova_owns().guests)
-    sets = [("cpu_shared_set", snapshot.shared), ("cpu_dedicated_set", snapshot.dedicated)]
-    smaller = [(option, cpus - split) for option, cpus in sets if cpus & split]
-    if all(cpus for _, cpus in smaller) and not pinned & snapshot.dedicated & split:
-        yield from (Remedy(f"{option} = {cpus}", COMPUTE, "guest restart") for option, cpus in smaller)
+def _whole_cores(reading: HostReading) -> Iterator[Remedy]:
+    """None where a core would stay split, and none that a running guest uses."""
+    snapshot = reading.snapshot
+    right, lines = right_sets(snapshot, reading.roles.vcpu), tuple(right_shared(reading))
+    whole = replace(snapshot, dedicated=right.dedicated, shared=right.shared if snapshot.shared else CpuSet())
+    stays = (guest for guest in snapshot.guests if guest.nova and not floats_over(guest, snapshot.shared))
+    used = union(mask for guest in stays for mask in guest.vcpu_affinities.values() if mask <= snapshot.shared)
+    if split_cores(whole) or not used <= right.shared or (snapshot.shared != whole.shared and not lines):
+        return
+    if right.dedicated != snapshot.dedicated:
+        yield Remedy(f"cpu_dedicated_set = {right.dedicated}", COMPUTE)
+    if snapshot.shared:
+        yield from lines
 
 
 def _floats_outside(reading: HostReading) -> Iterator[Found]:
@@ -141,7 +133,7 @@ def _floats_outside(reading: HostReading) -> Iterator[Found]:
                     Evidence("cpu_shared_set", str(snapshot.shared)),
                     Evidence("CPUs of cpu_dedicated_set", str(others)),
                 ),
-                plan_of(guest) if snapshot.shared & reading.roles.vcpu else (),
+                plans("", NUMA_LOCAL),
                 "critical" if others else None,
             )
 
@@ -155,7 +147,7 @@ def _few(reading: HostReading) -> Iterator[Found]:
     online = snapshot.topology.online
     others = online - snapshot.dedicated - snapshot.topology.isolated
     percent = 100 * len(others) / max(len(online), 1)
-    if snapshot.dedicated and (len(others) < FEW_CPUS or percent < FEW_PERCENT):
+    if snapshot.dedicated and _are_few(snapshot, others):
         yield Found(
             host_subject(reading),
             f"{len(others)} of {len(online)} CPUs are left for the host, emulator threads and all other guests",
@@ -164,18 +156,25 @@ def _few(reading: HostReading) -> Iterator[Found]:
         )
 
 
-def _larger(snapshot: Snapshot) -> Iterator[Remedy]:
-    """Gives the host the first cores of the dedicated set that no guest has, until FEW_CPUS are left if possible."""
+def _are_few(snapshot: Snapshot, others: CpuSet) -> bool:
+    """Red Hat's layout for DPDK leaves a core of each of two nodes."""
     topology = snapshot.topology
-    wanted = max(FEW_CPUS, round(len(topology.online) * FEW_PERCENT / 100))
+    cores = {topology.online_cores[cpu] for cpu in others}
+    return len(cores) < FEW_CORES or 100 * len(others) < FEW_PERCENT * len(topology.online)
+
+
+def _larger(snapshot: Snapshot) -> Iterator[Remedy]:
+    """Gives the host the first cores of the dedicated set that no guest has, until it has enough. Not where that is
+    impossible."""
+    topology = snapshot.topology
     free = snapshot.dedicated - union(guest.cpus for guest in snapshot.nova_owns().guests)
     kept, others = snapshot.dedicated, topology.online - snapshot.dedicated - topology.isolated
     for cpu in topology.cpus:
-        if cpu.siblings <= free and len(kept) > len(cpu.siblings) and len(others) < wanted:
+        if cpu.siblings <= free and len(kept) > len(cpu.siblings) and _are_few(snapshot, others):
             kept, others = kept - cpu.siblings, others | cpu.siblings
-    if freed := snapshot.dedicated - kept:
+    if (freed := snapshot.dedicated - kept) and not _are_few(snapshot, others):
         yield Remedy(f"cpu_dedicated_set = {kept}", COMPUTE)
-        for name in ("isolcpus", "nohz_full", "rcu_nocbs"):
+        for name in ARGUMENTS:
             if (cpus := argument_cpus(topology, name)) & freed:
                 yield kernel_argument(argument(topology, name, cpus - freed))
 
@@ -219,7 +218,7 @@ def _old_option(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             "the old option vcpu_pin_set is used: pinned and floating guests share its CPUs",
             (Evidence("vcpu_pin_set", conf.pin_set),),
-            (Remedy(f"cpu_shared_set = {conf.pin_set}", COMPUTE),),
+            (Remedy(f"cpu_shared_set = {conf.pin_set}", COMPUTE), Remedy("#vcpu_pin_set", "nova.conf [DEFAULT]")),
         )
 
 
@@ -227,13 +226,17 @@ def _polling(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
     if (ovs := snapshot.ovs) is None:
         return
-    rest = snapshot.dedicated - ovs.cpus - ovs.masks.lcore
+    rest = right_sets(snapshot, reading.roles.vcpu).dedicated
     by_option = {
         "cpu_dedicated_set": (snapshot.dedicated, (Remedy(set_line("cpu_dedicated_set", rest), COMPUTE),)),
-        "cpu_shared_set": (snapshot.shared, tuple(shared_without(reading))),
+        "cpu_shared_set": (snapshot.shared, tuple(without_shared(reading))),
     }
-    for option, use, both in ovs.in_sets(snapshot.nova_owns().sets):
-        cpus, remedies = by_option[option]
+    wrong = tuple(ovs.in_sets(snapshot.nova_owns().sets))
+    remedies = tuple(
+        line for option in dict.fromkeys(option for option, _, _ in wrong) for line in by_option[option][1]
+    )
+    for option, use, both in wrong:
+        cpus, _ = by_option[option]
         yield Found(
             host_subject(reading),
             f"CPUs {both} of {option} are also those of Open vSwitch's {use}",
@@ -296,7 +299,7 @@ CHECKS = (
     HostCheck(
         code="nova-few-host-cpus",
         severity="warning",
-        summary=f"fewer than {FEW_CPUS} CPUs, or {FEW_PERCENT:g} % of them, are left for the host",
+        summary=f"fewer than {FEW_CORES} cores, or {FEW_PERCENT:g} % of the CPUs, are left for the host",
         why="the host's services, interrupts and emulator threads wait for each other, and guests for them",
         source=TOPOLOGIES,
         find=_few,

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from pinner.checks.common import (
     command,
     emulator_pin,
+    flavor,
     host_subject,
     housekeeping,
     kernel_argument,
     number,
     own_cores,
     own_cpus,
+    plans,
     sysctl_now,
     system_affinity,
 )
@@ -99,16 +101,14 @@ def _siblings(reading: HostReading) -> Iterator[Found]:
     seen: set[frozenset[int]] = set()
     for cpu in reading.snapshot.topology.cpus:
         guests = sorted({owners[sibling] for sibling in cpu.siblings if sibling in owners})
+        novas = [guest for guest in reading.snapshot.guests if guest.name in guests]
         if len(guests) > 1 and cpu.siblings.ids not in seen:
             seen.add(cpu.siblings.ids)
             yield Found(
                 Subject("cpu", str(cpu.siblings)),
                 f"guests {' and '.join(guests)} have CPUs of their own that are one core",
                 (Evidence("siblings", str(cpu.siblings)), Evidence("guests", len(guests))),
-                (
-                    Remedy("pinner plan --strategy isolated --smt isolate", "as root, then pinner apply PLAN_ID"),
-                    Remedy("hw:cpu_thread_policy=isolate", "the flavor in Nova", "guest restart"),
-                ),
+                (*plans("--strategy isolated --smt isolate", ""), *flavor("hw:cpu_thread_policy=isolate", novas)),
             )
     yield from _work_on_cores(reading)
 
@@ -208,7 +208,7 @@ def _realtime_emulator(reading: HostReading) -> Iterator[Found]:
         realtime = union(thread.affinity for thread in threads if len(thread.affinity) == 1)
         emulator = restricted(guest.emulator.threads, reading.snapshot)
         if realtime and emulator and emulator <= realtime:
-            free = housekeeping(reading.snapshot)
+            free = housekeeping(reading)
             yield Found(
                 Subject("guest", guest.name),
                 f"emulator threads of guest {guest.name} have only CPUs {emulator}, where real-time vCPUs run",

@@ -5,17 +5,18 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from pinner.checks.common import (
-    PLAN,
+    NUMA_LOCAL,
     NotKnown,
     command,
     device_node,
     find_each,
+    flavor,
     grown,
     homes,
     host_subject,
     memory_homes,
     own_cpus,
-    plan_of,
+    plans,
 )
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, Vcpu
@@ -61,7 +62,7 @@ def _run_delay(reading: HostReading) -> Iterator[Found]:
                     *(Evidence(f"vCPU {vcpu} run delay", delay, "%") for vcpu, delay in slow.items()),
                 ),
                 (
-                    Remedy("pinner plan --strategy numa-local", PLAN),
+                    *plans(NUMA_LOCAL),
                     Remedy("pinner compare", "as any user, to compare the strategies first"),
                 ),
                 "critical" if worst >= CRITICAL_PERCENT else None,
@@ -100,7 +101,7 @@ def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
             Evidence(f"weight of {SLICE}", "not known" if weight is None else weight),
         ),
         (
-            Remedy("pinner plan", PLAN),
+            *plans(""),
             *(() if why else (command(f"systemctl set-property {SLICE} CPUWeight={RAISED}"),)),
         ),
         targets=(WEIGHT,),
@@ -134,10 +135,7 @@ def _no_cells(reading: HostReading) -> Iterator[Found]:
                     Evidence("cells", len(guest.numa.cells)),
                     Evidence("vCPUs", len(guest.vcpus)),
                 ),
-                (
-                    Remedy(f"hw:numa_nodes={len(nodes)}", "the flavor in Nova", "guest restart"),
-                    Remedy("pinner plan --strategy numa-local", PLAN),
-                ),
+                (*flavor(f"hw:numa_nodes={len(nodes)}", [guest]), *plans(NUMA_LOCAL)),
             )
 
 
@@ -153,7 +151,7 @@ def _wrong_cells(reading: HostReading) -> Iterator[Found]:
                 f"cell {cell.id} of guest {guest.name} has vCPUs on nodes {_listed(nodes)}, "
                 f"and memory of {f'nodes {_listed(bound)}' if bound else 'any node'}",
                 (Evidence("nodes of the memory", _listed(bound)), Evidence("nodes of the vCPUs", _listed(nodes))),
-                plan_of(guest, "--strategy numa-local"),
+                plans(NUMA_LOCAL),
             )
 
 
@@ -243,23 +241,8 @@ def _remote_device(reading: HostReading) -> Iterator[Found]:
                     Evidence("nodes of the vCPUs", _listed(used)),
                     Evidence("distance", min((distances[near] for near in used if near in distances), default="")),
                 ),
-                plan_of(guest, "--strategy numa-local")
-                if len({*known.values()}) == 1 and _has_room(guest, node, reading)
-                else (),
+                plans(NUMA_LOCAL),
             )
-
-
-def _has_room(guest: Guest, node: int, reading: HostReading) -> bool:
-    """Whether numa-local takes the guest there: the node has most of its memory, which counts before a device, room for
-    the rest, and a CPU for each vCPU beside those of its guests, and no other node binds it."""
-    snapshot = reading.snapshot
-    others = (vcpu for each in snapshot.guests if each is not guest for vcpu in each.vcpus)
-    there = sum(homes((vcpu,), snapshot) == {node} for vcpu in others)
-    free = snapshot.topology.online_by_node[node] & reading.roles.vcpu
-    free = free & guest.cpu_limits[-1].cpus if guest.cpu_limits else free
-    has_memory = guest.memory_kib <= snapshot.topology.node_by_id[node].free_kib
-    is_near = guest.memory_per_node.get(node, 0) * 2 >= sum(guest.memory_per_node.values())
-    return there + len(guest.vcpus) <= len(free) and has_memory and is_near and not guest.numa.bindings()
 
 
 def _is_remote(node: int, used: set[int], snapshot: Snapshot) -> bool:

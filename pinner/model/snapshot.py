@@ -1,7 +1,7 @@
 """The state of a host at one moment: all input of a plan."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -177,6 +177,28 @@ def vcpu_cpus(snapshot: Snapshot) -> CpuSet:
 
 def emulator_cpus(snapshot: Snapshot) -> CpuSet:
     return restricted((thread for guest in snapshot.guests for thread in guest.emulator.threads), snapshot)
+
+
+def with_affinities(snapshot: Snapshot, masks: Mapping[int, CpuSet]) -> Snapshot:
+    """The host whose threads have these affinities, by thread id."""
+
+    def moved(thread: Thread) -> Thread:
+        return replace(thread, affinity=masks[thread.tid]) if thread.tid in masks else thread
+
+    def moved_guest(guest: Guest) -> Guest:
+        return replace(
+            guest,
+            vcpus=tuple(replace(vcpu, thread=vcpu.thread and moved(vcpu.thread)) for vcpu in guest.vcpus),
+            iothreads=tuple(replace(each, thread=each.thread and moved(each.thread)) for each in guest.iothreads),
+            emulator=replace(guest.emulator, threads=tuple(map(moved, guest.emulator.threads))),
+            vhost_threads=tuple(map(moved, guest.vhost_threads)),
+        )
+
+    return replace(
+        snapshot,
+        guests=tuple(map(moved_guest, snapshot.guests)),
+        processes=tuple(replace(each, threads=tuple(map(moved, each.threads))) for each in snapshot.processes),
+    )
 
 
 WORK = Target("workqueue", "", None, "unbound kernel work")

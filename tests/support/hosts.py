@@ -10,7 +10,7 @@ from pinner.model.guest.guest import Emulator, EmulatorPolicy, Guest, IoThread, 
 from pinner.model.machine.process import Process, Thread
 from pinner.model.machine.topology import Cpu, Device, Kernel, Node, Topology
 from pinner.model.plan.plan import Plan
-from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import Snapshot, with_affinities
 
 GIB = 1 << 20
 """In KiB."""
@@ -162,35 +162,15 @@ def applied(before: Snapshot, plan: Plan, *, by_hand: bool = False) -> Snapshot:
 def masked(before: Snapshot, masks: Mapping[int, CpuSet], *, by_hand: bool = False) -> Snapshot:
     """The host whose threads have these affinities, by thread id."""
 
-    def host_thread(thread: Thread) -> Thread:
-        immovable_reason = (
-            "restricted" if by_hand and thread.tid in masks and not thread.immovable_reason else thread.immovable_reason
-        )
-        return replace(_moved(thread, masks), immovable_reason=immovable_reason)
+    def owned(thread: Thread) -> Thread:
+        is_new = by_hand and thread.tid in masks and not thread.immovable_reason
+        return replace(thread, immovable_reason="restricted") if is_new else thread
 
+    moved = with_affinities(before, masks)
     return replace(
-        before,
-        guests=tuple(_moved_guest(guest, masks) for guest in before.guests),
-        processes=tuple(replace(p, threads=tuple(map(host_thread, p.threads))) for p in before.processes),
+        moved, processes=tuple(replace(each, threads=tuple(map(owned, each.threads))) for each in moved.processes)
     )
 
 
 def _masks(changes: Iterable[AffinityChange]) -> tuple[CpuSet, ...]:
     return tuple(sorted({change.after for change in changes}, key=str))
-
-
-def _moved(thread: Thread, masks: Mapping[int, CpuSet]) -> Thread:
-    return replace(thread, affinity=masks.get(thread.tid, thread.affinity))
-
-
-def _moved_guest(guest: Guest, masks: Mapping[int, CpuSet]) -> Guest:
-    def moved(part):
-        return replace(part, thread=_moved(part.thread, masks)) if part.thread else part
-
-    return replace(
-        guest,
-        vcpus=tuple(map(moved, guest.vcpus)),
-        iothreads=tuple(map(moved, guest.iothreads)),
-        emulator=replace(guest.emulator, threads=tuple(_moved(t, masks) for t in guest.emulator.threads)),
-        vhost_threads=tuple(_moved(t, masks) for t in guest.vhost_threads),
-    )

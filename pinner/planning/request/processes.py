@@ -79,14 +79,18 @@ def allocatable_cpus(
 
 def remedy_roles(snapshot: Snapshot) -> Roles:
     """The CPUs that the remedy of a finding may give to each role: those of a plan of this host, were Nova's
-    cpu_shared_set not set. No vCPU gets CPUs of the host. Empty where there is no such plan."""
+    cpu_shared_set not set. No vCPU gets CPUs of the host, and nobody those that a process keeps, even where that blocks
+    a plan. Empty where there is no such plan."""
     request = Request()
     allocatable = allocatable_cpus(replace(snapshot, shared=CpuSet()), request)
     try:
         roles = resolve(allocatable, request).roles
     except (Invalid, NoFit):
         return NO_ROLES
-    return replace(roles, vcpu=roles.vcpu - roles.housekeeping - roles.emulator)
+    owned = union(each.cpus for each in allocatable.set_aside if each.firm)
+    return Roles(
+        roles.housekeeping - owned, roles.emulator - owned, roles.vcpu - roles.housekeeping - roles.emulator - owned
+    )
 
 
 def _by_hand(

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -29,6 +29,7 @@ from pinner.model.plan.request import FIXES, Request
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.planning.request.processes import remedy_roles
+from pinner.service.hosts.proof import proven
 
 LOG = logging.getLogger(__name__)
 GROUP = "pinner.checks"
@@ -58,13 +59,23 @@ class HostChecker:
 
     def check(self, reading: HostReading) -> CheckReport:
         """A check that raises, hangs or answers nonsense becomes a finding."""
-        checks, reading = self._checks(), replace(reading, roles=remedy_roles(reading.snapshot))
-        answers = [(check, self._begin(check, reading)) for check in checks]
-        wait([answer for _, answer in answers], self._seconds)
-        findings = [result for check, answer in answers for result in self._answer(check, answer)]
-        return report(reading, findings, len(checks))
+        checks = self._checks()
+        findings = self._findings(checks, reading)
+        return report(reading, proven(findings, reading.snapshot, partial(self._now, checks)), len(checks))
 
-    def _begin(self, check: HostCheck, reading: HostReading) -> _Answer:
+    def _now(self, checks: Iterable[HostCheck], snapshot: Snapshot) -> list[CheckFinding]:
+        return self._findings(checks, HostReading(snapshot), is_trial=True)
+
+    def _findings(
+        self, checks: Iterable[HostCheck], reading: HostReading, *, is_trial: bool = False
+    ) -> list[CheckFinding]:
+        """``is_trial``: whether a plan can cure them is not asked."""
+        reading = replace(reading, roles=remedy_roles(reading.snapshot))
+        answers = [(check, self._begin(check, reading, is_trial=is_trial)) for check in checks]
+        wait([answer for _, answer in answers], self._seconds)
+        return [result for check, answer in answers for result in self._answer(check, answer)]
+
+    def _begin(self, check: HostCheck, reading: HostReading, *, is_trial: bool) -> _Answer:
         answer = _Answer()
         with self._lock:
             if (hung := self._running.get(_key(check))) is not None and not hung[2].done():
@@ -73,7 +84,8 @@ class HostChecker:
                 answer.set_result((_failed(check, f"an earlier call of the check has not ended for {seconds:.0f} s"),))
                 return answer
             self._running.pop(_key(check), None)
-        thread = threading.Thread(target=_make, args=(answer, check, reading), name=f"check-{check.code}", daemon=True)
+        make = partial(_make, answer, check, reading, is_trial=is_trial)
+        thread = threading.Thread(target=make, name=f"check-{check.code}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
@@ -95,17 +107,17 @@ def _key(check: HostCheck) -> tuple[str, int]:
     return check.code, id(check.find)
 
 
-def _make(answer: _Answer, check: HostCheck, reading: HostReading) -> None:
+def _make(answer: _Answer, check: HostCheck, reading: HostReading, *, is_trial: bool) -> None:
     try:
-        answer.set_result(tuple(_findings(check, reading)))
+        answer.set_result(tuple(_findings(check, reading, is_trial=is_trial)))
     except BaseException as error:  # a plug-in may raise anything, and must not end without an answer
         LOG.warning("check %s failed: %s", check.code, _words(error))
         answer.set_exception(error)
 
 
-def _findings(check: HostCheck, reading: HostReading) -> Iterator[CheckFinding]:
+def _findings(check: HostCheck, reading: HostReading, *, is_trial: bool) -> Iterator[CheckFinding]:
     faults = iter(check.find(reading))
-    changed = cache(partial(_changed, reading.snapshot, check.code))
+    changed = cache(partial(_changed, reading.snapshot, "" if is_trial else check.code))
     for fault in islice(faults, MAX_FINDINGS):
         yield _sound(check, fault, changed)
     if more := sum(1 for _ in islice(faults, MAX_COUNTED)):

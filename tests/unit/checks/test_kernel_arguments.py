@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from data.field import dpdk
-from support.hosts import cpus
+from support.hosts import KERNEL, cpus, guest, interleaved, snapshot
 from support.made_up.checks.check_cases_hosts import booted
 from support.made_up.readings import Seen, findings, irq, placed, reading
 
@@ -62,12 +62,15 @@ def test_shared_cpus_of_nova_lose_nohz_full_instead_of_being_isolated():
 
 
 def test_the_host_gets_dedicated_cpus_that_no_guest_has_and_the_kernel_balances():
-    found = findings(HostReading(dpdk.HOST))
+    alone = "1-15,17-31"
+    kernel = replace(KERNEL, command_line=f"isolcpus={alone} nohz_full={alone} rcu_nocbs={alone}")
+    top = interleaved(16, isolated=alone, nohz_full=alone, kernel=kernel)
+    found = findings(HostReading(replace(dpdk.HOST, topology=top)))
     assert [remedy.line for each in found if each.code == "nova-few-host-cpus" for remedy in each.remedies] == [
         "cpu_dedicated_set = 4,6-15,20,22-31",
-        "isolcpus=2-4,6-15,18-20,22-31",
-        "nohz_full=2-4,6-15,18-20,22-31",
-        "rcu_nocbs=2-4,6-15,18-20,22-31",
+        "isolcpus=1-4,6-15,17-20,22-31",
+        "nohz_full=1-4,6-15,17-20,22-31",
+        "rcu_nocbs=1-4,6-15,17-20,22-31",
     ]
 
 
@@ -77,3 +80,13 @@ def test_work_queues_that_have_only_isolated_cpus_get_others():
     top = replace(top, kernel=replace(top.kernel, unbound=cpus("4-7")))
     (line,) = lines(reading(top=top), "workqueue-on-isolated")
     assert line == "echo 0000ff0f > /sys/devices/virtual/workqueue/cpumask"
+
+
+def test_cpus_of_the_host_and_of_floating_guests_lose_nohz_full_instead():
+    """Of 0-31 with nohz_full=1-31, CPU 0 alone would be left for everything."""
+    top = interleaved(16, nohz_full="1-31", kernel=replace(KERNEL, command_line="quiet nohz_full=1-31"))
+    assert lines(HostReading(snapshot(top, [guest(1, 4, cpus("0-31"))])), "nohz-without-isolation") == ["no nohz_full"]
+    assert lines(HostReading(snapshot(top)), "nohz-without-isolation") == [
+        "isolcpus=managed_irq,domain,4-15,20-31",
+        "nohz_full=4-15,20-31",
+    ]

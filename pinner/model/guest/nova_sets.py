@@ -1,0 +1,44 @@
+"""Nova's CPU sets as they should be on a host."""
+
+from dataclasses import replace
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest.nova import NovaSets
+from pinner.model.machine.boot import argument_cpus
+from pinner.model.snapshot import OvsDpdk, Snapshot
+
+
+def right_sets(snapshot: Snapshot, vcpu: CpuSet) -> NovaSets:
+    """The host's sets without CPUs that are absent, offline or of Open vSwitch, without split cores where that leaves
+    CPUs, and with balanced CPUs alone for floating guests: those of a plan, ``vcpu``, where fewer than two are left."""
+    topology, ovs = snapshot.topology, snapshot.ovs or OvsDpdk()
+    alone = topology.isolated | argument_cpus(topology, "isolcpus") | snapshot.dedicated
+    dedicated = (snapshot.dedicated & (topology.online | topology.offline)) - ovs.cpus - ovs.masks.lcore
+    shared = (snapshot.shared & topology.online) - alone - ovs.cpus
+    split = union(split_cores(replace(snapshot, dedicated=dedicated, shared=shared)))
+    pinned = union(guest.cpus for guest in snapshot.nova_owns().guests)
+    is_possible = all(cpus - split for cpus in (dedicated, shared) if cpus) and not pinned & dedicated & split
+    if is_possible:
+        dedicated, shared = dedicated - split, shared - split
+    return NovaSets(dedicated, shared if len(shared) > 1 else vcpu)
+
+
+def split_cores(snapshot: Snapshot) -> set[CpuSet]:
+    """The cores with several owners, where Nova has a set."""
+    if not snapshot.shared | snapshot.dedicated:
+        return set()
+    return {core for core in snapshot.topology.online_cores.values() if len(core_owners(snapshot, core)) > 1}
+
+
+def core_owners(snapshot: Snapshot, core: CpuSet) -> list[str]:
+    """Isolated CPUs that are in no set run nothing."""
+    sets = snapshot.shared | snapshot.dedicated
+    switch = (snapshot.ovs.cpus if snapshot.ovs else CpuSet()) - sets
+    host = (snapshot.baseline or snapshot.topology.online) - sets - switch - snapshot.topology.isolated
+    owners = (
+        ("the host", host),
+        ("Open vSwitch", switch),
+        ("cpu_shared_set", snapshot.shared),
+        ("cpu_dedicated_set", snapshot.dedicated),
+    )
+    return [owner for owner, cpus in owners if core & cpus]

@@ -1,0 +1,136 @@
+"""Whether the lines of a finding may be pasted: it is gone, none as bad has come, and no CPU of others is named."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from support.hosts import applied, cpus
+from support.made_up.checks.pasted import CannotApplyError, pasted, request
+from support.made_up.readings import findings
+
+from pinner.model.change import AffinityChange
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import PinnerError
+from pinner.model.outcome.check import CheckFinding, Remedy
+from pinner.model.plan.request import Request
+from pinner.model.reading import HostReading
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+from pinner.planning.request.processes import allocatable_cpus, remedy_roles
+
+RANK = {"unknown": 0, "warning": 1, "critical": 2}
+Key = tuple[str, str]
+
+
+def wrong(reading: HostReading) -> Iterator[str]:
+    """What is wrong with the remedies of the reading's findings, one sentence each."""
+    reading = at_once(reading)
+    before = findings(reading)
+    for finding in before:
+        for lines in _groups(finding):
+            for problem in _problems(reading, before, finding, lines):
+                yield f"{finding.code} ({finding.subject}): {' && '.join(each.line for each in lines)}: {problem}"
+
+
+def at_once(reading: HostReading) -> HostReading:
+    """The reading with one sample: what happened between two is not undone."""
+    return replace(reading, samples=reading.samples[-1:], roles=remedy_roles(reading.snapshot))
+
+
+def _groups(finding: CheckFinding) -> Iterator[tuple[Remedy, ...]]:
+    """A plan is one remedy; all other lines belong together."""
+    yield from ((remedy,) for remedy in finding.remedies if is_plan(remedy))
+    if others := tuple(remedy for remedy in finding.remedies if not is_plan(remedy)):
+        yield others
+
+
+def is_plan(remedy: Remedy) -> bool:
+    return remedy.line.startswith("pinner plan")
+
+
+def _problems(
+    reading: HostReading, before: tuple[CheckFinding, ...], finding: CheckFinding, lines: tuple[Remedy, ...]
+) -> Iterator[str]:
+    try:
+        after, named = _planned(reading, *lines) if is_plan(lines[0]) else _pasted(reading, lines)
+    except NothingAppliedError:
+        return
+    except (AssertionError, PinnerError) as error:
+        yield str(error)
+        return
+    if others := named & (owned(reading.snapshot) | (CpuSet() if is_plan(lines[0]) else alone(reading.snapshot))):
+        yield f"names CPUs {others} of another owner"
+    if after == reading:
+        yield "changes nothing"
+    now = findings(after)
+    is_measured = is_plan(lines[0]) and _key(finding) not in map(_key, findings(replace(reading, samples=())))
+    if _key(finding) in map(_key, now) and not is_measured:
+        yield "is not gone"
+    for each in now:
+        rank = RANK[each.severity]
+        known = (old for old in before if RANK[old.severity] >= rank)
+        if rank >= RANK[finding.severity] and not any(_covers(old, each) for old in known):
+            yield f"brings {each.severity} {each.code} ({each.subject})"
+
+
+class NothingAppliedError(Exception):
+    """No line changes anything that a reading has."""
+
+
+def _pasted(reading: HostReading, lines: tuple[Remedy, ...]) -> tuple[HostReading, CpuSet]:
+    after, named, applied_ = reading, CpuSet(), 0
+    for line in lines:
+        with suppress(CannotApplyError):
+            after, given = pasted(after, line)
+            named, applied_ = named | given, applied_ + 1
+    if not applied_:
+        raise NothingAppliedError
+    return after, named
+
+
+def _covers(old: CheckFinding, new: CheckFinding) -> bool:
+    """Whether the finding is no new one: it may be about fewer CPUs."""
+    fewer = old.subject.kind == new.subject.kind == "cpu" and cpus(new.subject.name) <= cpus(old.subject.name)
+    return old.code == new.code and (old.subject == new.subject or fewer)
+
+
+def _key(finding: CheckFinding) -> Key:
+    return finding.code, str(finding.subject)
+
+
+def _planned(reading: HostReading, line: Remedy) -> tuple[HostReading, CpuSet]:
+    plan = planner.plan(reading.snapshot, "", request(line.line))
+    assert not plan.blocked, f"is blocked: {plan.blocked}"
+    assert not plan.worse, f"is refused: {plan.worse}"
+    given = union(change.after for change in plan.changes if isinstance(change, AffinityChange))
+    return replace(reading, snapshot=applied(reading.snapshot, plan)), given
+
+
+def owned(snapshot: Snapshot) -> CpuSet:
+    """CPUs of Nova's dedicated set, of the switch and of polling processes, and offline ones; not the CPUs that an
+    administrator seems to have given to housekeeping."""
+    polling = union(
+        thread.affinity
+        for process in snapshot.processes
+        for thread in process.threads
+        if process.reserves and thread.immovable_reason == "restricted"
+    )
+    switch = snapshot.ovs.cpus if snapshot.ovs else CpuSet()
+    by_hand = allocatable_cpus(replace(snapshot, shared=CpuSet()), Request()).by_hand
+    return snapshot.topology.offline | snapshot.dedicated | (polling - by_hand) | switch
+
+
+def alone(snapshot: Snapshot) -> CpuSet:
+    """CPUs that the kernel isolates, and those of pinned vCPUs. A plan may give them to others."""
+    masks = (vcpu.thread.affinity for guest in snapshot.guests for vcpu in guest.vcpus if vcpu.thread)
+    return snapshot.topology.isolated | union(mask for mask in masks if len(mask) == 1)
+
+
+def left_out(reading: HostReading, finding: CheckFinding) -> Iterator[str]:
+    """The kinds of lines of the finding that are not applied."""
+    for remedy in finding.remedies:
+        try:
+            if not is_plan(remedy):
+                pasted(at_once(reading), remedy)
+        except CannotApplyError as error:
+            yield str(error)

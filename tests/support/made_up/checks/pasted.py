@@ -1,0 +1,320 @@
+"""What a line of a remedy does to a host, in memory, by the kind of line."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from shlex import split
+
+from support.hosts import cpus
+
+from pinner.checks.common import floats_over
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest.nova import NovaConf
+from pinner.model.kinds import Governor
+from pinner.model.machine.boot import argument_cpus, isolcpus_flags, name_of, words
+from pinner.model.machine.interrupts import is_managed
+from pinner.model.machine.topology import Topology
+from pinner.model.outcome.check import Remedy
+from pinner.model.plan.request import Request
+from pinner.model.reading import HostReading
+from pinner.model.snapshot import Snapshot, with_affinities
+
+
+class CannotApplyError(Exception):
+    """The line changes nothing that a reading has: the message is its kind."""
+
+
+def pasted(reading: HostReading, remedy: Remedy) -> tuple[HostReading, CpuSet]:
+    """The reading with the line in force, and the CPUs that the line gives to the host's work or to a guest. Raises
+    CannotApplyError."""
+    for pattern, change in _KINDS:
+        if match := re.fullmatch(pattern, remedy.line):
+            return change(reading, *match.groups())
+    raise CannotApplyError(_kind(remedy))
+
+
+def _kind(remedy: Remedy) -> str:
+    for pattern in _NO_EFFECT:
+        if re.match(pattern, remedy.line):
+            return pattern
+    raise AssertionError(f"no kind of line is known for: {remedy}")
+
+
+_NO_EFFECT = (
+    "<",
+    "hw:",
+    "ethtool -L DEVICE",
+    "journalctl",
+    "migratepages",
+    "pinner (apply|compare)",
+    "reserved_host_memory_mb",
+    "swapoff",
+    "systemctl (restart|set-property)",
+    "tsc=",
+    "virsh schedinfo",
+    "zgrep",
+    "hugepagesz=",
+    r"echo \d+ > /sys/devices/system/node/",
+    "cpu_power_governor_high",
+    "cpufreq.default_governor",
+)
+"""Lines that change a guest's definition or flavor, or memory; and those whose effect only new samples show."""
+
+
+def request(line: str) -> Request:
+    """The request of `pinner plan …`."""
+    options: dict[str, str] = {}
+    processes: list[str] = []
+    given = iter(split(line)[2:])
+    for option in given:
+        value = next(given)
+        if option == "--process":
+            processes.append(value)
+        else:
+            options[option[2:].replace("-", "_")] = value
+    numbers = {name: int(value) if name == "minimum_cores" else value for name, value in options.items()}
+    return Request(**numbers, processes=tuple(processes))
+
+
+def _host(reading: HostReading, **more: object) -> HostReading:
+    return replace(reading, snapshot=replace(reading.snapshot, **more))
+
+
+def _emulatorpin(reading: HostReading, uuid: str, mask: str):
+    guest = reading.snapshot.running_guest(uuid)
+    outside = cpus(mask) - guest.cpu_limits[-1].cpus if guest.cpu_limits else CpuSet()
+    assert not outside, f"CPUs {outside} are outside {guest.cpu_limits[-1]}"
+    return _moved(reading, (thread.tid for thread in guest.emulator.threads), mask)
+
+
+def _taskset(reading: HostReading, all_: str, mask: str, pid: str):
+    every = (process for process in reading.snapshot.processes if process.pid == int(pid))
+    threads = [thread.tid for process in every for thread in process.threads] if all_ else [int(pid)]
+    guest = next((g for g in reading.snapshot.guests if int(pid) in {t.tid for t in g.emulator.threads}), None)
+    outside = cpus(mask) - guest.cpu_limits[-1].cpus if guest and guest.cpu_limits else CpuSet()
+    assert not outside, f"the kernel refuses CPUs {outside}"
+    return _moved(reading, threads, mask)
+
+
+def _moved(reading: HostReading, tids: Iterable[int], mask: str):
+    moved = with_affinities(reading.snapshot, dict.fromkeys(tids, cpus(mask)))
+    return replace(reading, snapshot=moved), cpus(mask)
+
+
+def _sysctl(reading: HostReading, key: str, value: str):
+    known = reading.snapshot.sysctls or {}
+    path = f"proc/sys/{key.replace('.', '/')}"
+    changed = _host(reading, sysctls={**known, key: int(value)}) if key in known else reading
+    settings = {**reading.details.settings, path: value}
+    return replace(changed, details=replace(reading.details, settings=settings)), CpuSet()
+
+
+def _setting(reading: HostReading, value: str, path: str):
+    settings = reading.details.settings
+    shown = settings.get(path, "")
+    chosen = re.sub(rf"\b{re.escape(value)}\b", f"[{value}]", re.sub(r"[][]", "", shown)) if "[" in shown else value
+    return replace(reading, details=replace(reading.details, settings={**settings, path: chosen})), CpuSet()
+
+
+def _mask(text: str) -> CpuSet:
+    bits = int(text.replace(",", ""), 16)
+    return CpuSet.of(cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1)
+
+
+def _workqueue(reading: HostReading, mask: str):
+    top = reading.snapshot.topology
+    return _host(reading, topology=replace(top, kernel=replace(top.kernel, unbound=_mask(mask)))), _mask(mask)
+
+
+def _irq(reading: HostReading, mask: str, number: str):
+    irqs = reading.snapshot.irqs
+    changed = tuple(
+        replace(each, cpus=cpus(mask), effective=CpuSet()) if each.number == int(number) else each for each in irqs.irqs
+    )
+    return _host(reading, irqs=replace(irqs, irqs=changed)), cpus(mask)
+
+
+def _rps(reading: HostReading, mask: str, name: str, queue: str):
+    changed = (
+        replace(each, cpus=_mask(mask)) if (each.interface, each.queue) == (name, int(queue)) else each
+        for each in reading.snapshot.rps
+    )
+    return _host(reading, rps=tuple(changed)), _mask(mask)
+
+
+def _bridge(reading: HostReading, value: str, name: str, option: str):
+    field = {"querier": "is_querier", "snooping": "is_snooping"}[option]
+    nics = (
+        replace(nic, bridge=replace(nic.bridge, **{field: value == "1"})) if nic.name == name and nic.bridge else nic
+        for nic in reading.details.nics
+    )
+    return replace(reading, details=replace(reading.details, nics=tuple(nics))), CpuSet()
+
+
+def _nic(reading: HostReading, name: str, **more: object) -> HostReading:
+    nics = tuple(replace(nic, **more) if nic.name == name else nic for nic in reading.details.nics)
+    return replace(reading, details=replace(reading.details, nics=nics))
+
+
+def _queue_length(reading: HostReading, name: str, length: str):
+    return _nic(reading, name, queue_length=int(length)), CpuSet()
+
+
+def _card(reading: HostReading, field: str, name: str, **more: object):
+    cards = (replace(each, **more) if each.interface == name else each for each in getattr(reading.snapshot, field))
+    return _host(reading, **{field: tuple(cards)}), CpuSet()
+
+
+def _offloads(reading: HostReading, name: str, words_: str):
+    long = {"gro": "rx-gro", "gso": "tx-generic-segmentation", "tso": "tx-tcp-segmentation", "rx": "rx-checksum"}
+    nic = next(nic for nic in reading.details.nics if nic.name == name)
+    on = {long[word]: True for word in words_.split() if word != "on"}
+    return _nic(reading, name, offloads={**nic.offloads, **on}), CpuSet()
+
+
+def _governor(reading: HostReading, mask: str, governor: str):
+    top, domains = reading.snapshot.topology, reading.snapshot.governors
+    changed = tuple(replace(cpu, governor=governor) if cpu.id in cpus(mask) else cpu for cpu in top.cpus)
+    governed = domains and tuple(
+        replace(each, governor=Governor(governor)) if each.cpus & cpus(mask) else each for each in domains
+    )
+    return _host(reading, topology=replace(top, cpus=changed), governors=governed), CpuSet()
+
+
+def _idle(reading: HostReading, mask: str, state: str):
+    samples = (
+        replace(
+            sample,
+            idle=tuple(
+                replace(each, is_disabled=True) if each.cpu in cpus(mask) and each.number == int(state) else each
+                for each in sample.idle
+            ),
+        )
+        for sample in reading.samples
+    )
+    return replace(reading, samples=tuple(samples)), CpuSet()
+
+
+def _disabled(reading: HostReading, units: str):
+    """A unit has one of systemd's names."""
+    named = split(units)
+    assert all(re.fullmatch(r"[^/]+\.service", unit) for unit in named), f"no service: {named}"
+    stays = (each for each in reading.snapshot.processes if not {each.unit, f"{each.name}.service"} & {*named})
+    return _host(reading, processes=tuple(stays)), CpuSet()
+
+
+def _banned(reading: HostReading, mask: str):
+    every = (replace(each, banned=cpus(mask), banned_now=cpus(mask)) for each in reading.snapshot.irqbalance or ())
+    return _host(reading, irqbalance=tuple(every)), CpuSet()
+
+
+def _cpu_affinity(reading: HostReading, mask: str):
+    return _booted(_host(reading, baseline=cpus(mask)), reading.snapshot), cpus(mask)
+
+
+def _set(reading: HostReading, option: str, mask: str, rest: str = ""):
+    """nova-compute starts with the set, and the guests that float over the former one start again."""
+    field = {"cpu_dedicated_set": "dedicated", "cpu_shared_set": "shared"}[option]
+    found = reading.snapshot
+    sets = {field: cpus(mask)} | ({"shared": CpuSet()} if rest else {})
+    conf = found.nova and replace(found.nova, **{name: str(value) for name, value in sets.items()})
+    changed = replace(found, **sets, nova=conf)
+    floating = [g for g in changed.guests if floats_over(g, found.shared)] if sets.get("shared") else []
+    masks = {t.tid: changed.shared for g in floating for many in g.threads_by_target.values() for t in many}
+    return replace(reading, snapshot=with_affinities(changed, masks)), sets.get("shared", CpuSet()) - found.shared
+
+
+def _unset(reading: HostReading, option: str):
+    field = {"vcpu_pin_set": "pin_set", "cpu_shared_set": "shared", "cpu_dedicated_set": "dedicated"}[option]
+    conf = replace(reading.snapshot.nova or NovaConf(()), **{field: ""})
+    return _host(reading, nova=conf, **({} if field == "pin_set" else {field: CpuSet()})), CpuSet()
+
+
+def _argument(reading: HostReading, line: str):
+    """The host after a boot with the argument."""
+    top = reading.snapshot.topology
+    name = name_of(line.removeprefix("no "))
+    kernel = [word for word in words(top.kernel.command_line)[0] if name_of(word) != name]
+    added = [] if line.startswith("no ") else [line]
+    booted = replace(top, kernel=replace(top.kernel, command_line=" ".join([*kernel, *added])))
+    if name == "isolcpus":
+        booted, reading = _isolated(top, booted), _unmanaged(reading, booted)
+    elif name == "nohz_full":
+        alone = argument_cpus(booted, name) & top.online
+        booted = replace(booted, cpus=tuple(replace(cpu, nohz_full=cpu.id in alone) for cpu in booted.cpus))
+    new = booted.isolated - top.isolated
+    base = reading.snapshot.baseline
+    base = booted.online - booted.isolated if base == top.online - top.isolated else base
+    changed = _host(reading, topology=booted, baseline=base)
+    hosts = reading.roles.housekeeping | reading.roles.emulator
+    assert not (both := new & hosts), f"isolates CPUs {both} of the host, which has {hosts}"
+    return _booted(changed, reading.snapshot), CpuSet()
+
+
+def _isolated(top: Topology, booted: Topology) -> Topology:
+    """The flag domain isolates, and so does an argument without flags. Partitions stay."""
+
+    def by_boot(each: Topology) -> CpuSet:
+        flags = isolcpus_flags(each)
+        return argument_cpus(each, "isolcpus") & each.online if not flags or "domain" in flags else CpuSet()
+
+    alone = (top.isolated - by_boot(top)) | by_boot(booted)
+    return replace(booted, cpus=tuple(replace(cpu, isolated=cpu.id in alone) for cpu in booted.cpus))
+
+
+def _unmanaged(reading: HostReading, booted: Topology) -> HostReading:
+    """The flag managed_irq keeps the kernel's interrupts off the CPUs."""
+    kept = argument_cpus(booted, "isolcpus") if "managed_irq" in isolcpus_flags(booted) else CpuSet()
+    if (irqs := reading.snapshot.irqs) is None or not kept:
+        return reading
+    moved = (
+        replace(each, cpus=(each.cpus - kept) or booted.online - kept, effective=CpuSet())
+        if is_managed(each.name, each.managed)
+        else each
+        for each in irqs.irqs
+    )
+    return _host(reading, irqs=replace(irqs, irqs=tuple(moved)))
+
+
+def _booted(reading: HostReading, before: Snapshot) -> HostReading:
+    """Threads that nobody placed have the new affinity of process 1; the kernel's own work avoids isolated CPUs."""
+    after = reading.snapshot
+    threads = [t for g in after.guests for many in g.threads_by_target.values() for t in many]
+    threads += [t for p in after.processes for t in p.threads if not p.kernel]
+    masks = {t.tid: after.baseline for t in threads if before.baseline and before.baseline <= t.affinity}
+    new = after.topology.isolated - before.topology.isolated
+    masks |= {t.tid: t.affinity - new for p in after.processes if p.kernel for t in p.threads if t.affinity - new}
+    kernel = replace(after.topology.kernel, unbound=after.topology.kernel.unbound - new)
+    booted = replace(after, topology=replace(after.topology, kernel=kernel))
+    return replace(reading, snapshot=with_affinities(booted, masks))
+
+
+def _thp(reading: HostReading, value: str):
+    return _setting(reading, value, "sys/kernel/mm/transparent_hugepage/enabled")
+
+
+_KINDS: tuple[tuple[str, Callable[..., tuple[HostReading, CpuSet]]], ...] = (
+    (r"virsh emulatorpin (\S+) (\S+) --live", _emulatorpin),
+    (r"taskset -(a?)pc (\S+) (\d+)", _taskset),
+    (r"(?:sysctl -w )?((?:net|vm|kernel)\.\S+?) ?= ?(-?\d+)", _sysctl),
+    (r"echo (\S+) > /sys/devices/virtual/workqueue/cpumask", _workqueue),
+    (r"echo (\S+) > /proc/irq/(\d+)/smp_affinity_list", _irq),
+    (r"echo (\S+) > /sys/class/net/(\S+)/queues/rx-(\d+)/rps_cpus", _rps),
+    (r"echo (\S+) > /sys/class/net/(\S+)/bridge/multicast_(\w+)", _bridge),
+    (r"echo (\S+) > /((?:sys/kernel/mm|sys/devices/system/clocksource)/\S+)", _setting),
+    (r"ip link set dev (\S+) txqueuelen (\d+)", _queue_length),
+    (r"ethtool -G (\S+) rx (\d+)", lambda r, name, size: _card(r, "rings", name, size=int(size))),
+    (r"ethtool -L (?!DEVICE)(\S+) combined (\d+)", lambda r, name, n: _card(r, "queues", name, count=int(n))),
+    (r"ethtool -C (\S+) adaptive-rx on", lambda r, name: _card(r, "coalescing", name, is_adaptive=True)),
+    (r"ethtool -C (\S+) rx-usecs (\d+)", lambda r, name, us: _card(r, "coalescing", name, usecs=int(us))),
+    (r"ethtool -K (\S+) (.+)", _offloads),
+    (r"cpupower -c (\S+) frequency-set -g (\w+)", _governor),
+    (r"cpupower -c (\S+) idle-set -d (\d+)", _idle),
+    (r"systemctl disable --now (.+)", _disabled),
+    (r"IRQBALANCE_BANNED_CPULIST=(\S+)", _banned),
+    (r"CPUAffinity=(\S+)", _cpu_affinity),
+    (r"(cpu_dedicated_set|cpu_shared_set) = (\S+?)(, without cpu_shared_set)?", _set),
+    (r"#(vcpu_pin_set|cpu_shared_set|cpu_dedicated_set)", _unset),
+    (r"transparent_hugepage=(\w+)", _thp),
+    (r"((?:no )?(?:isolcpus|nohz_full|rcu_nocbs|irqaffinity)(?:=\S+)?)", _argument),
+)

@@ -1,0 +1,84 @@
+"""Every remedy may be pasted: it ends its finding, brings none as bad, and names no CPU of another owner."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from support.machines import EACH, root_of
+from support.made_up.checks.check_cases_cpus import CASES as CPUS
+from support.made_up.checks.check_cases_hosts import CASES as HOSTS
+from support.made_up.checks.check_cases_network import CASES as NETWORK
+from support.made_up.checks.judged import left_out, wrong
+from support.made_up.checks.remedied_hosts import remedied_host
+from support.made_up.readings import findings
+
+from pinner.model.reading import HostReading
+from pinner.model.snapshot import Snapshot
+from pinner.wiring import captured_agent, configuration
+
+CASES = {**CPUS, **HOSTS, **NETWORK}
+FIELD = Path(__file__).parents[2] / "data/field"
+NOT_APPLIED = {
+    "clocksource-slow": {"tsc="},
+    "guest-swapped": {"<", "swapoff"},
+    "guest-topology-contradicts": {"<"},
+    "guest-weights-differ": {"virsh schedinfo"},
+    "guest-without-iothread": {"<"},
+    "host-delays-vcpus": {"systemctl (restart|set-property)"},
+    "housekeeping-pressure": {"systemctl (restart|set-property)"},
+    "hugepages-missing": {"hugepagesz="},
+    "hugepages-remote": {r"echo \d+ > /sys/devices/system/node/"},
+    "irqbalance-unbanned": {"systemctl (restart|set-property)"},
+    "journal-disk-full": {"journalctl"},
+    "kernel-arguments-ignored": {"zgrep"},
+    "memory-low": {"reserved_host_memory_mb"},
+    "memory-remote": {"migratepages", "pinner (apply|compare)"},
+    "nova-dedicated-some-nodes": {"hw:"},
+    "nvme-queues-cut": {"<"},
+    "tap-single-queue": {"<", "ethtool -L DEVICE"},
+    "tap-without-vhost": {"<"},
+    "vcpu-run-delay": {"pinner (apply|compare)"},
+}
+"""Kinds of lines that change nothing which a snapshot has: a definition, a flavor, memory, a measure of the load."""
+
+
+def in_the_field():
+    """The hosts of tests/data/field, by module and name."""
+    for path in sorted(FIELD.rglob("*.py")):
+        module = import_module(".".join(["data", "field", *path.relative_to(FIELD).with_suffix("").parts]))
+        for name, host in vars(module).items():
+            if isinstance(host, Snapshot):
+                yield pytest.param(host, id=f"{path.stem}.{name}")
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_for_each_check(code):
+    faulty, _ = CASES[code]
+    assert list(wrong(faulty)) == []
+
+
+def test_lines_that_are_not_applied():
+    kinds = {
+        code: {kind for each in findings(faulty) if each.code == code for kind in left_out(faulty, each)}
+        for code, (faulty, _) in CASES.items()
+    }
+    assert {code: some for code, some in kinds.items() if some} == NOT_APPLIED
+
+
+@pytest.mark.parametrize("host", list(in_the_field()))
+def test_on_each_host_of_the_field(host):
+    assert list(wrong(HostReading(host))) == []
+
+
+@EACH
+def test_on_each_captured_machine(name):
+    assert list(wrong(captured_agent(configuration([]), root_of(name)).reading(0))) == []
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [range(24), pytest.param(range(24, 500), marks=pytest.mark.slow("remedies of many random hosts"))],
+    ids=["some", "many"],
+)
+def test_on_random_hosts(seeds):
+    assert [line for seed in seeds for line in wrong(HostReading(remedied_host(seed)))] == []
