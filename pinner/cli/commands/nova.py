@@ -44,13 +44,13 @@ def register(commands: Commands) -> None:
 def check_nova(context: CommandContext, arguments: Namespace) -> int:
     # Imported here for the same reason as in context.open_pinner.
     from pinner import wiring
-    from pinner.planning.questions import nova_check
+    from pinner.service.hosts.nova_report import nova_report
 
     snapshot = captured(context, arguments)
     if snapshot is None:
         with context.open() as pinner:
             snapshot = pinner.observe(pick_host(pinner, arguments.host), 0)
-    report = nova_check.report(snapshot, wiring.listening(context.config_files))
+    report = nova_report(snapshot, wiring.listening(context.config_files))
     if context.json:
         print_json(codec.plain(report))
     else:
@@ -66,7 +66,8 @@ def _print(context: CommandContext, report: "NovaReport") -> None:
     context.show(findings(report.findings), "\nto change:")
     for finding in report.findings:
         # One line each, so that the line can be copied.
-        context.out.print(visible(f"  {finding.where or 'as root'}: {finding.remedy}"), soft_wrap=True)
+        if finding.remedy:
+            context.out.print(visible(f"  {finding.where or 'as root'}: {finding.remedy}"), soft_wrap=True)
 
 
 def owners(report: "NovaReport") -> Table:

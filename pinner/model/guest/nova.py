@@ -272,7 +272,7 @@ class Finding:
     """The option, guest or service."""
     why: str
     remedy: str
-    """The corrected line, or a command."""
+    """The corrected line, or a command; empty: none is right."""
     where: str
     """File and section of the line; empty for a command."""
 

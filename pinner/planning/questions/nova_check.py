@@ -24,6 +24,7 @@ from pinner.model.guest.nova import (
     cpus,
     set_line,
 )
+from pinner.model.guest.nova_sets import right_sets
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.request.processes import allocatable_cpus, remedy_roles
@@ -103,13 +104,18 @@ def _sets(snapshot: Snapshot) -> Iterator[Finding]:
             why = f"pinner.conf has {mine}, which pinner uses, but nova.conf has {theirs}"
             yield Finding(option, why, f"{option} =", f"{OURS} (empty: pinner uses the value of nova.conf)")
     sets = NovaSets(ours.dedicated or nova_sets.dedicated, ours.shared or nova_sets.shared)
+    right = _right(replace(snapshot, dedicated=sets.dedicated, shared=sets.shared))
     for conflict in () if _malformed(snapshot.nova) else conflicts(snapshot.nova or NovaConf(()), sets):
-        yield Finding(conflict.option, conflict.why, conflict.line, _section(conflict.line.split()[0].lstrip("#")))
+        shared = conflict.option == "cpu_shared_set"
+        line = set_line("cpu_shared_set", right.shared) if shared else conflict.line
+        yield Finding(conflict.option, conflict.why, line, _section(line.split()[0].lstrip("#")))
     known = snapshot.topology.online | snapshot.topology.offline
-    for option, mine in (("cpu_dedicated_set", sets.dedicated), ("cpu_shared_set", sets.shared)):
+    for option, mine, wanted in (
+        ("cpu_dedicated_set", sets.dedicated, right.dedicated),
+        ("cpu_shared_set", sets.shared, right.shared),
+    ):
         if absent := mine - known:
-            why = f"the host has no CPUs {absent}"
-            yield Finding(option, why, set_line(option, mine & known, *_others(snapshot, option)), COMPUTE)
+            yield Finding(option, f"the host has no CPUs {absent}", set_line(option, wanted), COMPUTE)
 
 
 def _offline(snapshot: Snapshot) -> Iterator[Finding]:
@@ -120,8 +126,8 @@ def _offline(snapshot: Snapshot) -> Iterator[Finding]:
     if both := sets.shared & offline:
         option = "vcpu_pin_set" if conf.pin_set else "cpu_shared_set"
         why = f"CPUs {both} are offline, and Nova does not start with such a set"
-        line = set_line(option, sets.shared - both, *_others(snapshot, option))
-        yield Finding(option, why, line, _section(option))
+        right = _right(replace(snapshot, shared=sets.shared)).shared
+        yield Finding(option, why, set_line(option, right), _section(option))
     if (both := sets.dedicated & offline) and conf.sets_governors:
         why = f"CPUs {both} are offline, and Nova does not start then with the strategy governor"
         yield Finding("cpu_dedicated_set", why, f"chcpu --enable {both}", "")
@@ -159,7 +165,7 @@ def _guests(snapshot: Snapshot) -> Iterator[Finding]:
     floating = [guest.name for guest in _novas(snapshot) if not guest.dedicated]
     if dedicated and floating and not snapshot.shared and conf is not None:
         why = f"guest {floating[0]} has no CPUs of its own, and Nova does not start without a set for such guests"
-        yield Finding("cpu_shared_set", why, set_line("cpu_shared_set", *_others(snapshot, "cpu_shared_set")), COMPUTE)
+        yield Finding("cpu_shared_set", why, set_line("cpu_shared_set", _right(snapshot).shared), COMPUTE)
     if not dedicated and (conf is None or conf.error or conf.pin_set):
         return
     for guest in snapshot.nova_owns().guests:
@@ -233,13 +239,11 @@ def _ovs(snapshot: Snapshot) -> Iterator[Finding]:
         allowed = outside - snapshot.dedicated - snapshot.shared
         line = _set_mask(ovs.masks.pmd | allowed) if allowed else "systemctl restart ovs-vswitchd.service"
         yield Finding("pmd-cpu-mask", why, line, "")
-    lines = {
-        "cpu_dedicated_set": set_line("cpu_dedicated_set", snapshot.dedicated - ovs.cpus - ovs.masks.lcore),
-        "cpu_shared_set": set_line("cpu_shared_set", snapshot.shared - ovs.cpus, *_others(snapshot, "cpu_shared_set")),
-    }
+    right = _right(snapshot)
+    wanted = {"cpu_dedicated_set": right.dedicated, "cpu_shared_set": right.shared}
     for option, use, both in ovs.in_sets(snapshot.nova_owns().sets):
         why = f"CPUs {both} are also those of Open vSwitch's {use}: guests would share them"
-        yield Finding(option, why, lines[option], COMPUTE)
+        yield Finding(option, why, set_line(option, wanted[option]), COMPUTE)
     for guest in snapshot.nova_owns().guests:
         if both := guest.cpus & ovs.cpus:
             why = f"Nova pinned it to CPUs {both}, which Open vSwitch uses for DPDK"
@@ -255,13 +259,10 @@ def _pin_anew(guest: NovaGuest) -> str:
     return f"openstack server migrate {quote(guest.uuid)}"
 
 
-def _others(snapshot: Snapshot, option: str) -> tuple[CpuSet, ...]:
-    """CPUs that floating guests may have instead of an empty set: a plan's for vCPUs; on a small host, all that a plan
-    may allocate."""
-    if option == "cpu_dedicated_set":
-        return ()
+def _right(snapshot: Snapshot) -> NovaSets:
+    """Floating guests may have a plan's CPUs for vCPUs; on a small host, all that a plan may allocate."""
     free = replace(snapshot, shared=CpuSet())
-    return remedy_roles(free).vcpu, allocatable_cpus(free, Request()).shared
+    return right_sets(snapshot, remedy_roles(free).vcpu or allocatable_cpus(free, Request()).shared)
 
 
 def _set_mask(wanted: CpuSet) -> str:
