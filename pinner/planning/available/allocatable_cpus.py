@@ -10,6 +10,7 @@ from pinner.model.guest.nova import NovaOwns
 from pinner.model.machine.process import CpuLimit, Thread
 from pinner.model.machine.topology import CoreShape
 from pinner.model.snapshot import Snapshot
+from pinner.planning.available.allocation_order import ANY_ORDER, AllocationOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +80,6 @@ class AllocatableCpus:
     partitioned: CpuSet
     """In partitions that this request makes itself; not in ``isolated``."""
     sockets: Mapping[int, int]
-    classes: tuple[CpuSet, ...]
-    """Of cores, slowest first."""
-    settled: CpuSet
-    """CPUs of guests that run on slower cores only."""
     minimum_cores: int = 1
     """Of each node, for each role."""
     isolating: bool = False
@@ -99,11 +96,7 @@ class AllocatableCpus:
     limits: tuple[CpuLimit, ...] = ()
     """What cgroups allow the guests: each set once, with the cgroup that allows the fewest; all CPUs for a guest
     without a limit. Empty: no guest has one."""
-    lcores: CpuSet = CpuSet()
-    """Whole cores of Open vSwitch's threads that do not poll: the host's, before all others."""
-    confined: tuple[CpuSet, ...] = ()
-    """Whole cores to which a definition or an operator restricts vCPUs, the widest first: automatic sets take them
-    last."""
+    order: AllocationOrder = ANY_ORDER
     steps: tuple[int, int] | None = None
     """Of the automatic sets, for housekeeping and for emulators; None: as the load needs."""
 
@@ -119,7 +112,6 @@ class AllocatableCpus:
     ) -> "AllocatableCpus":
         topology = snapshot.topology
         online = topology.online
-        lcores = snapshot.ovs.masks.lcore if snapshot.ovs else CpuSet()
         return cls(
             online=online,
             offline=topology.offline,
@@ -131,11 +123,8 @@ class AllocatableCpus:
             shapes=topology.core_shapes,
             partitioned=partitioned,
             sockets=topology.sockets,
-            classes=topology.core_classes[::-1],
-            settled=_settled(snapshot),
             minimum_cores=minimum_cores,
             isolating=isolating,
-            lcores=union(topology.online_cores[cpu] for cpu in lcores & online),
         )
 
     @property
@@ -158,7 +147,7 @@ class AllocatableCpus:
 
     @property
     def exclusive(self) -> CpuSet:
-        return self.for_vcpus(self.isolated - self.dedicated - self.restricted - self.lcores)
+        return self.for_vcpus(self.isolated - self.dedicated - self.restricted - self.order.lcores)
 
     def for_guests(self, cpus: CpuSet) -> CpuSet:
         """Of these, the CPUs that cgroups allow any guest."""
@@ -168,14 +157,10 @@ class AllocatableCpus:
         """Of these, the CPUs that Nova and cgroups allow any guest's vCPUs."""
         return self.for_guests(self.nova.for_vcpus(cpus))
 
-    def in_turn(self, free: CpuSet) -> tuple[CpuSet, ...]:
-        """In the order in which automatic sets take them: those that vCPUs may not use come first."""
+    def in_turn(self, free: CpuSet, needed: int) -> tuple[CpuSet, ...]:
+        """In the order in which automatic sets take them. ``needed``: CPUs for these sets together."""
         for_guests, for_vcpus = self.for_guests(free), self.for_vcpus(free)
-        parts = [for_vcpus]
-        for cpus in self.confined:
-            parts = [part for part in (*(each - cpus for each in parts), *(each & cpus for each in parts)) if part]
-        in_turn = (free - for_guests, for_guests - for_vcpus, *parts)
-        return tuple(part for cpus in in_turn for part in (cpus & self.lcores, cpus - self.lcores))
+        return tuple(self.order.in_turn((free - for_guests, for_guests - for_vcpus), for_vcpus, needed))
 
     def cores_worth(self, cpus: CpuSet) -> float:
         return round(fsum(shape.worth(cpus) for shape in self.shapes), 6)
@@ -214,13 +199,3 @@ class AllocatableCpus:
         return [
             f"{these} {'is' if len(these) == 1 else 'are'} {why}" for why, these in (*kinds, *restrictions) if these
         ]
-
-
-def _settled(snapshot: Snapshot) -> CpuSet:
-    """A guest with more vCPUs than CPUs does not count: it gets other cores."""
-    if not (slower := snapshot.topology.core_classes[1:]):
-        return CpuSet()
-    masks = ((guest, union(guest.vcpu_affinities.values()) & snapshot.topology.online) for guest in snapshot.guests)
-    return union(
-        mask for guest, mask in masks if len(guest.plugged) <= len(mask) and any(mask <= each for each in slower)
-    )

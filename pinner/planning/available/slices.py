@@ -80,7 +80,7 @@ def _of_node(
     for_vcpus, for_guests = allocatable.for_vcpus(free), allocatable.for_guests(free)
     size = len(allocatable.nodes[node]) // _PART
     needed = min(sum(steps) * max(size, 1), max(len(free) // MOST, len(steps)))
-    cores = _FreeCores(allocatable, _slowest_first(allocatable, allocatable.in_turn(free), needed))
+    cores = _FreeCores(allocatable, allocatable.in_turn(free, needed))
     autos = (request.housekeeping == AUTO, request.emulator == AUTO)
     if not free or not any(autos):
         return Slices(vcpu=free)
@@ -105,16 +105,6 @@ def _of_node(
     return Slices(
         housekeeping, emulator, both, f"{_begin(node)}is small: emulator threads share CPUs {both} with vCPUs"
     )
-
-
-def _slowest_first(allocatable: AllocatableCpus, parts: tuple[CpuSet, ...], needed: int) -> tuple[CpuSet, ...]:
-    """Each part by class. Of a class with at most ``needed`` CPUs, those of its guests come last."""
-    ordered: list[CpuSet] = []
-    for part in parts:
-        *slower, fastest = (part & cpus for cpus in allocatable.classes)
-        kept = union(each & allocatable.settled for each in slower if len(each) <= needed)
-        ordered += (*(each - kept for each in slower), fastest, kept)
-    return tuple(ordered)
 
 
 def _beside_isolated(

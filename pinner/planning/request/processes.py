@@ -21,8 +21,8 @@ from pinner.planning.available.allocatable_cpus import (
     qemus_own_load,
     qemus_own_threads,
 )
+from pinner.planning.available.allocation_order import AllocationOrder
 from pinner.planning.available.exclusions import asked_for, is_excluded_process
-from pinner.planning.available.operator_pins import confined
 from pinner.planning.available.restrictions import (
     is_asked,
     keeping,
@@ -69,9 +69,9 @@ def allocatable_cpus(
         idle=tuple(_outside(restricted.idle, in_use)),
         demand=_demand(snapshot, request),
         limits=limits(snapshot, request),
-        confined=confined(snapshot, request),
+        order=AllocationOrder.of(snapshot, request),
     )
-    any_order = bool(snapshot.shared or base.lcores) or len(base.classes) > 1
+    any_order = bool(snapshot.shared or base.order.lcores) or len(base.order.classes) > 1
     mask = _by_hand(base, request, of_processes, any_order=any_order)
     kept = (each for each in of_processes if each.cpus != mask and (each.firm or not only_firm))
     return replace(keeping(base, kept), by_hand=mask)
