@@ -160,7 +160,8 @@ class AllocatableCpus:
     def in_turn(self, free: CpuSet, needed: int) -> tuple[CpuSet, ...]:
         """In the order in which automatic sets take them. ``needed``: CPUs for these sets together."""
         for_guests, for_vcpus = self.for_guests(free), self.for_vcpus(free)
-        return tuple(self.order.in_turn((free - for_guests, for_guests - for_vcpus), for_vcpus, needed))
+        not_for_vcpus = free - for_guests, for_guests - for_vcpus
+        return tuple(self.order.in_turn(not_for_vcpus, for_vcpus, needed, self.each_core_within))
 
     def cores_worth(self, cpus: CpuSet) -> float:
         return round(fsum(shape.worth(cpus) for shape in self.shapes), 6)

@@ -1,21 +1,42 @@
 """The order in which automatic sets take the CPUs of a node."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.operator_pins import confined
+from pinner.planning.available.numa import allowed
+from pinner.planning.available.operator_pins import released, vcpu_pins
+
+
+class Confined(NamedTuple):
+    """vCPUs that cgroups, a definition or an operator's pins confine."""
+
+    cpus: CpuSet
+    cores: CpuSet
+    """Whole."""
+    vcpus: int
+    """Also those that are confined to a part of these CPUs."""
+    most: int
+    """vCPUs of one guest."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """CPUs that automatic sets leave, as long as they can: one for each vCPU, half of all, one."""
+        size = len(self.cpus)
+        return min(self.vcpus, size), (size + 1) // 2, min(1, size), 0
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationOrder:
     lcores: CpuSet = CpuSet()
     """Whole cores of Open vSwitch's threads that do not poll: the host's, before all others."""
-    confined: tuple[CpuSet, ...] = ()
-    """Whole cores to which a definition or an operator restricts vCPUs, the widest first: automatic sets take them
-    last."""
+    confined: tuple[Confined, ...] = ()
+    """The widest first: automatic sets take these CPUs last."""
     classes: tuple[CpuSet, ...] = ()
     """Of cores, slowest first."""
     settled: CpuSet = CpuSet()
@@ -27,20 +48,64 @@ class AllocationOrder:
         lcores = snapshot.ovs.masks.lcore if snapshot.ovs else CpuSet()
         return cls(
             lcores=union(cores[cpu] for cpu in lcores & online),
-            confined=confined(snapshot, request),
+            confined=_confined(snapshot, request),
             classes=snapshot.topology.core_classes[::-1],
             settled=_settled(snapshot),
         )
 
-    def in_turn(self, not_for_vcpus: tuple[CpuSet, ...], for_vcpus: CpuSet, needed: int) -> Iterator[CpuSet]:
+    @property
+    def is_by_id(self) -> bool:
+        """The lowest CPUs first."""
+        return not (self.lcores or self.confined) and len(self.classes) < 2
+
+    def needed(self, cpus: CpuSet) -> int:
+        """Of these, for the confinement with most vCPUs."""
+        shares = ((len(each.cpus & cpus) / len(each.cpus), each.vcpus) for each in self.confined)
+        return max((ceil(round(share * vcpus, 6)) for share, vcpus in shares), default=0)
+
+    def can_spare(self, core: CpuSet, cpus: CpuSet) -> bool:
+        """Of these CPUs for vCPUs: each confined guest keeps one for each vCPU, if it has these now."""
+        return not any(len(each.cpus & cpus - core) < each.most <= len(each.cpus & cpus) for each in self.confined)
+
+    def in_turn(
+        self,
+        not_for_vcpus: tuple[CpuSet, ...],
+        for_vcpus: CpuSet,
+        needed: int,
+        cores_within: Callable[[CpuSet], Iterable[CpuSet]],
+    ) -> Iterator[CpuSet]:
         """Those that vCPUs may not use come first. Of a class with at most ``needed`` CPUs, those of its guests come
         last."""
-        parts = [for_vcpus]
-        for cpus in self.confined:
-            parts = [part for part in (*(each - cpus for each in parts), *(each & cpus for each in parts)) if part]
-        for part in (*not_for_vcpus, *parts):
+        for part in not_for_vcpus:
             yield from self._slowest_first(part & self.lcores, needed)
             yield from self._slowest_first(part - self.lcores, needed)
+        yield from self._confined_last(for_vcpus & self.lcores, needed)
+        yield from self._sparing(list(self._confined_last(for_vcpus - self.lcores, needed)), cores_within)
+
+    def _sparing(self, parts: list[CpuSet], cores_within: Callable[[CpuSet], Iterable[CpuSet]]) -> Iterator[CpuSet]:
+        """First what leaves confined vCPUs the CPUs of the first step, then those of the next one."""
+        every = union(parts)
+        confined = [each._replace(cpus=each.cpus & every) for each in self.confined if each.cpus & every]
+        rest = [each.cpus for each in confined]
+        for keep in zip(*(each.steps for each in confined), strict=True):
+            for number, part in enumerate(parts):
+                spare = CpuSet()
+                for core in cores_within(part):
+                    after = [cpus - core for cpus in rest]
+                    if all(
+                        cpus == left or len(left) >= least for cpus, left, least in zip(rest, after, keep, strict=True)
+                    ):
+                        rest, spare = after, spare | core
+                yield spare
+                parts[number] = part - spare
+        yield from parts
+
+    def _confined_last(self, cpus: CpuSet, needed: int) -> Iterator[CpuSet]:
+        parts = [cpus]
+        for _, cores, _, _ in self.confined:
+            parts = [part for part in (*(each - cores for each in parts), *(each & cores for each in parts)) if part]
+        for part in parts:
+            yield from self._slowest_first(part, needed)
 
     def _slowest_first(self, part: CpuSet, needed: int) -> Iterator[CpuSet]:
         slower = [part & cpus for cpus in self.classes[:-1]]
@@ -51,6 +116,27 @@ class AllocationOrder:
 
 
 ANY_ORDER = AllocationOrder()
+
+
+def _confined(snapshot: Snapshot, request: Request) -> tuple[Confined, ...]:
+    cores, online = snapshot.topology.online_cores, snapshot.topology.online
+    guests: dict[CpuSet, Counter[str]] = {}
+    for guest in released(snapshot, request).guests:
+        cpus = allowed(guest, guest.restriction or online) & online
+        if cpus and cpus != online and not guest.dedicated:
+            guests.setdefault(cpus, Counter())[guest.uuid] += len(guest.plugged)
+    for guest, _, cpus in vcpu_pins(snapshot, request):
+        guests.setdefault(cpus, Counter())[guest.uuid] += 1
+    confined = (
+        Confined(
+            cpus,
+            union(cores[cpu] for cpu in cpus),
+            sum(counts.total() for other, counts in guests.items() if other <= cpus),
+            max(here.values()),
+        )
+        for cpus, here in guests.items()
+    )
+    return tuple(sorted(confined, key=lambda each: (-len(each.cores), list(each.cores), list(each.cpus))))
 
 
 def _settled(snapshot: Snapshot) -> CpuSet:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pinner.model.cpuset import CpuSet, union
+from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest, OperatorPin
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
@@ -39,7 +39,7 @@ def pins_of(guest: Guest) -> tuple[OperatorPin, ...]:
 def owned(snapshot: Snapshot, request: Request) -> dict[str, CpuSet]:
     """By UUID: the online CPUs of pins that vCPUs use alone, also at the next start only. These are CPUs with a pinned
     vCPU for each core or more, of whichever guests, and those of real-time vCPUs."""
-    cores, pins = snapshot.topology.online_cores, list(_vcpu_pins(snapshot, request))
+    cores, pins = snapshot.topology.online_cores, list(vcpu_pins(snapshot, request))
 
     def is_full(cpus: CpuSet) -> bool:
         vcpus = {(guest.uuid, vcpu) for guest, vcpu, mask in pins if mask <= cpus}
@@ -53,17 +53,8 @@ def owned(snapshot: Snapshot, request: Request) -> dict[str, CpuSet]:
     return by_guest
 
 
-def confined(snapshot: Snapshot, request: Request) -> tuple[CpuSet, ...]:
-    """Whole cores to which vCPUs are restricted, by a definition or an operator's pins, the widest first."""
-    cores, online = snapshot.topology.online_cores, snapshot.topology.online
-    masks = {guest.restriction & online for guest in released(snapshot, request).guests if guest.restriction}
-    masks |= {mask for _, _, mask in _vcpu_pins(snapshot, request)}
-    wholes = {union(cores[cpu] for cpu in mask) for mask in masks}
-    return tuple(sorted(wholes, key=lambda cpus: (-len(cpus), list(cpus))))
-
-
-def _vcpu_pins(snapshot: Snapshot, request: Request) -> Iterator[tuple[Guest, int | None, CpuSet]]:
-    """Of the guests that the request leaves alone."""
+def vcpu_pins(snapshot: Snapshot, request: Request) -> Iterator[tuple[Guest, int | None, CpuSet]]:
+    """Of the guests that the request leaves alone, online."""
     for guest in released(snapshot, request).guests:
         stays = is_left_to_operator(guest, request) or (is_excluded_guest(guest, request) and not guest.dedicated)
         for pin in pins_of(guest) if stays else ():

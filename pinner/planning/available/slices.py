@@ -53,13 +53,18 @@ def _with_emulators_within(
     """The node whose emulator set gets a core of those that a cgroup allows; none where the set has one already."""
     if any(part.emulator & limit.cpus for part in by_node.values()):
         return {}
-    cores = {node: allocatable.cores_within(part.vcpu & limit.cpus) for node, part in by_node.items()}
+    cores = {
+        node: list(_FreeCores(allocatable, allocatable.in_turn(part.vcpu & limit.cpus, 0)))
+        for node, part in by_node.items()
+    }
     node = max(cores, key=lambda node: len(cores[node]))
     if not cores[node]:
         return {}
-    part, core = by_node[node], cores[node][0]
-    if len(cores[node]) > 1:
+    part, vcpus = by_node[node], union(each.vcpu for each in by_node.values())
+    spare = (core for core in cores[node] if allocatable.order.can_spare(core, vcpus))
+    if len(cores[node]) > 1 and (core := next(spare, None)):
         return {node: replace(part, emulator=part.emulator | core, vcpu=part.vcpu - core)}
+    core = cores[node][0]
     note = f"{limit} is small: emulator threads share CPUs {core} with vCPUs"
     return {node: replace(part, emulator=part.emulator | core, note="; ".join(filter(None, (part.note, note))))}
 
@@ -96,8 +101,9 @@ def _of_node(
         return Slices(housekeeping=housekeeping, vcpu=rest.cpus)
     if isolating:
         return _beside_isolated(housekeeping, rest, node, take, steps, has_isolated=has_isolated)
-    # Emulators share the vCPUs' CPUs on a node that is small itself, not on one that restricted affinities made small.
-    made_small = len(rest) > 1 and bool(allocatable.restricted & allocatable.nodes[node])
+    # Emulators share the vCPUs' CPUs on a node that is small itself, not on one that others made small.
+    made_small = len(rest) > 1 and bool(allocatable.restricted & allocatable.nodes[node] or free - for_guests)
+    take = take.within(rest.cpus, rest.cpus & for_vcpus) if free - for_guests else take
     emulator = take.first(rest, steps.emulator, int(made_small))
     both = emulator & for_vcpus
     if rest.cpus - emulator or not both:
@@ -163,6 +169,12 @@ class _Take:
 
     def beside(self, cpus: CpuSet) -> "_Take":
         return replace(self, taken=self.taken + len(cpus))
+
+    def within(self, cpus: CpuSet, for_vcpus: CpuSet) -> "_Take":
+        """At least half of what vCPUs may use remains for them; beside one step also what confined ones need."""
+        half, needed = (len(for_vcpus) + 1) // MOST, self.allocatable.order.needed(for_vcpus)
+        size = max(len(cpus) - max(half, needed), 0)
+        return replace(self, size=min(self.size, size), most=min(self.most, self.taken + len(cpus) - half))
 
     def first(self, cores: _FreeCores, steps: int, others: int) -> CpuSet:
         """``others`` roles share the remaining cores: their minimum remains, or one core where there are too few. A set

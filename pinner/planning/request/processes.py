@@ -71,7 +71,7 @@ def allocatable_cpus(
         limits=limits(snapshot, request),
         order=AllocationOrder.of(snapshot, request),
     )
-    any_order = bool(snapshot.shared or base.order.lcores) or len(base.order.classes) > 1
+    any_order = bool(snapshot.shared or base.limits) or not base.order.is_by_id
     mask = _by_hand(base, request, of_processes, any_order=any_order)
     kept = (each for each in of_processes if each.cpus != mask and (each.firm or not only_firm))
     return replace(keeping(base, kept), by_hand=mask)

@@ -64,3 +64,23 @@ NOTHING_IN_COMMON = snapshot(
     ],
 )
 """The guest's memory is on node 1 (CPUs 8-15), its slice has CPUs of node 0 only: it has no CPU at all."""
+
+TENANT = CpuLimit("machine.slice/machine-tenant.slice", cpus("0-3"))
+WIDE = plain(32)
+SLICE_BESIDE_FREE = snapshot(
+    WIDE,
+    [in_slice(TENANT, top=WIDE), in_slice(number=2, vcpus=8, top=WIDE)],
+    [process(300, 40.0, "0-31")],
+)
+"""32 cores of one thread, an eighth is 4. The four vCPUs of g1 need the whole slice, so both sets begin outside:
+housekeeping 4-7, emulators 8-11. The emulator of g1 cannot leave the slice and shares its first CPU with vCPUs."""
+SLICE_BESIDE_FREE_SETS = ("4-7", "0,8-11", "0-3,12-31")
+
+TWO_STEPS = snapshot(
+    WIDE,
+    [in_slice(CpuLimit("machine.slice", cpus("24-31")), number=number, top=WIDE) for number in (1, 2)],
+    [process(300, 40.0, "0-31")],
+)
+"""All guests are in a slice of two steps. Housekeeping is outside, 0-3. Eight vCPUs need all CPUs of the slice, so
+emulators get one core, 24, instead of a step of four."""
+TWO_STEPS_SETS = ("0-3", "24", "25-31")

@@ -11,6 +11,7 @@ from pinner import codec
 from pinner.checks.common import housekeeping
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit
+from pinner.model.guest.guest import OperatorPin
 from pinner.model.guest.nova import Listening
 from pinner.model.plan.request import Request
 from pinner.model.reading import HostReading
@@ -54,6 +55,22 @@ def test_lcores_are_the_hosts_and_may_be_novas_shared_set(strategy: str) -> None
     assert {str(roles.housekeeping), str(roles.emulator), str(roles.vcpu)} == {dpdk.LCORES}
     assert found(dpdk.HOST) == []
     assert not findings(HostReading(dpdk.HOST))
+
+
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
+@pytest.mark.parametrize(
+    ("claims", "housekeeping"),
+    [
+        ({"restriction": cpus("4,20")}, "1,4,17,20"),
+        ({"operator_pins": (OperatorPin("vcpu", 0, cpus("4"), "definition"),), "pins": ["4"]}, "0-1,16-17,20"),
+    ],
+)
+def test_a_claim_on_an_lcore_sends_no_other_guest_there(claims, housekeeping, strategy) -> None:
+    """PLAIN's lcores are the core 4,20. A pin on CPU 4 leaves half a core, too little for a set."""
+    claimant = guest(1, 1, claims.get("restriction", cpus("0-31")), **claims)
+    made = plan(replace(dpdk.PLAIN, guests=(claimant, *dpdk.PLAIN.guests)), "s", Request(strategy))
+    assert not made.roles.vcpu & cpus("4,20")
+    assert str(made.roles.housekeeping) == housekeeping
 
 
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])

@@ -9,9 +9,13 @@ from data.field.cgroups import (
     NOTHING_IN_COMMON,
     PAIRS,
     SLICE,
+    SLICE_BESIDE_FREE,
+    SLICE_BESIDE_FREE_SETS,
     TWO_SLICES,
     TWO_SLICES_PLACES,
     TWO_SLICES_SETS,
+    TWO_STEPS,
+    TWO_STEPS_SETS,
     WITH_CEPH,
     WITH_CEPH_SETS,
     in_slice,
@@ -75,6 +79,16 @@ def test_each_slice_has_a_cpu_for_its_guests_emulators():
     assert not made.unplaced
     for name, (emulator, vcpus) in TWO_SLICES_PLACES.items():
         assert (places(made, "emulator", name), places(made, "vcpu", name)) == ({emulator}, {vcpus})
+
+
+@pytest.mark.parametrize("strategy", FLOATING)
+@pytest.mark.parametrize(
+    ("host", "expected"), [(SLICE_BESIDE_FREE, SLICE_BESIDE_FREE_SETS), (TWO_STEPS, TWO_STEPS_SETS)]
+)
+def test_automatic_sets_leave_a_small_slice_to_its_vcpus(host, expected, strategy):
+    made = plan(host, "s", Request(strategy))
+    assert (sets(made), made.unplaced) == (expected, ())
+    assert plan(applied(host, made), "s", Request(strategy)).changes == ()
 
 
 def test_a_slice_of_one_core_is_shared_with_a_note():
