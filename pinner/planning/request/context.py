@@ -149,7 +149,8 @@ class Context:
         return restricted_since(self.snapshot, self.request, _in_use(self.placement))
 
     def resolve(self, *, isolating: bool = False) -> Resolved:
-        return resolve(self.allocatable, self.request, isolating=isolating, recorded=self.roles, joined=self.joined)
+        sets = {"recorded": self.roles, "joined": self.joined}
+        return resolve(self.allocatable, self.request, isolating=isolating, lacking=self._lacking, **sets)
 
     def groups(self, guest: Guest) -> tuple[VcpuGroup, ...]:
         if (groups := self._groups.get(guest.uuid)) is None:
@@ -200,6 +201,15 @@ class Context:
         """The part for QEMU's own threads."""
         bound = self.bounds.get(guest.uuid)
         return cpus if bound is None or bound.nodes is None else cpus & bound.nodes
+
+    def _lacking(self, roles: Roles) -> int:
+        """Guests that cgroups or their definition confine where a set has no CPU for them."""
+        return sum(
+            not all(group.within(roles.vcpu) for group in self.groups(guest))
+            or not (self.near(guest, roles.emulator) or (guest.restriction and not self.allocatable.isolating))
+            for guest in self.guests
+            if guest.cpu_limits or guest.restriction
+        )
 
     def memory_balance(self) -> MemoryBalance:
         ours = {guest.uuid for guest in self.guests}

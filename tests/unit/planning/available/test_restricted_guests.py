@@ -128,10 +128,25 @@ def test_the_agent_refuses_a_change_out_of_a_restriction():
         require_permitted(identified(forged, confined.HOST)[0], confined.HOST, Past(), migrate_memory=False)
 
 
-def test_a_recorded_placement_stays_and_a_new_restricted_guest_is_told_what_it_lacks():
+@pytest.mark.parametrize("strategy", FLOATING)
+def test_recorded_sets_that_leave_a_new_restricted_guest_no_cpu_are_made_anew(strategy):
+    request = Request(strategy)
     before = snapshot(plain(32), [guest(1, 4, cpus("0-31"))])
-    made = plan_from_placement(before, "s", Request(), None)
+    made = plan_from_placement(before, "s", request, None)
+    placement, after = record(made, before, None), applied(before, made)
+    later = replace(after, guests=(*after.guests, guest(2, 2, cpus("0-3"), restriction=cpus("0-3"))))
+    again = plan_from_placement(later, "s", request, placement)
+    assert (str(again.roles.vcpu), where(again, "g2"), again.unplaced) == ("0-3,12-31", cpus("0-3"), ())
+    fits = replace(after, guests=(*after.guests, guest(2, 2, cpus("6-9"), restriction=cpus("6-9"))))
+    again = plan_from_placement(fits, "s", request, placement)
+    assert (again.roles, where(again, "g2")) == (made.roles, cpus("8-9"))
+
+
+def test_recorded_sets_stay_where_new_ones_leave_a_restricted_guest_no_cpu_either():
+    request = Request(housekeeping="0-3", emulator="4-7")
+    before = snapshot(plain(32), [guest(1, 4, cpus("0-31"))])
+    made = plan_from_placement(before, "s", request, None)
     later = replace(before, guests=(*before.guests, guest(2, 2, cpus("0-3"), restriction=cpus("0-3"))))
-    again = plan_from_placement(later, "s", Request(), record(made, before, None))
+    again = plan_from_placement(later, "s", request, record(made, before, None))
     assert again.roles == made.roles
     assert [left.label for left in again.unplaced] == ["guest g2"]
