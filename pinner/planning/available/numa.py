@@ -7,7 +7,7 @@ the node of the CPU that touches it first (admin-guide/mm/numa_memory_policy.rst
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, fsum
 
 from pinner.model.change import Target
@@ -24,9 +24,20 @@ class VcpuGroup:
     cpus: CpuSet | None = None
     """Online or not; None: any."""
     why: str = ""
+    crowded: bool = False
+    """Its clusters have fewer CPUs than vCPUs, which share them."""
 
     def within(self, cpus: CpuSet) -> CpuSet:
         return cpus if self.cpus is None else cpus & self.cpus
+
+    def crowded_in(self, clusters: Iterable[CpuSet]) -> "VcpuGroup":
+        cluster = f"each vCPU stays in one cluster ({', '.join(map(str, clusters))}), and all in clusters of one kind"
+        return replace(self, crowded=True, why="; ".join(filter(None, (self.why, f"{cluster}: CPUs {self.cpus}"))))
+
+    def room(self, cpus: CpuSet) -> int:
+        """vCPUs that may float there together."""
+        here = len(self.within(cpus))
+        return max(here, len(self.vcpus)) if here and self.crowded else here
 
 
 @dataclass(frozen=True, slots=True)

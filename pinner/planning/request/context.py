@@ -101,6 +101,8 @@ class Context:
     """By UUID."""
     cores: Mapping[str, CpuSet] = field(default_factory=dict)
     """The only CPUs for a guest's vCPUs, by UUID: of one class (core_classes), or one place (explain)."""
+    crowded: frozenset[str] = frozenset()
+    """Of ``cores``: no cluster has a CPU for each vCPU, though the guest's other bounds have."""
     replaced: frozenset[str] = frozenset()
     """Placed anew, whatever CPUs they have; by UUID."""
 
@@ -187,15 +189,18 @@ class Context:
 
     def _groups_of(self, guest: Guest) -> tuple[VcpuGroup, ...]:
         here, cores = guest.plugged, self.cores.get(guest.uuid)
-        if (bound := self.bounds.get(guest.uuid)) is None:
-            return (VcpuGroup(here, cores),)
-        groups = bound.groups if cores is None else (replace(each, cpus=each.within(cores)) for each in bound.groups)
+        bound = self.bounds.get(guest.uuid) or NumaBound((VcpuGroup(here),), None)
+        groups = bound.groups if cores is None else (self._of_cores(guest, each, cores) for each in bound.groups)
         if guest.cpu_limits and not is_bound_to_nodes(guest) and cores is None:
             # Where all guests have this limit, the sets are inside, and the guest is placed like one without a bound.
             anywhere = self.allocatable.for_guests(self.allocatable.online)
             groups = (VcpuGroup(each.vcpus) if anywhere <= each.within(anywhere) else each for each in groups)
         present = ((group, tuple(vcpu for vcpu in group.vcpus if vcpu in here)) for group in groups)
         return tuple(replace(group, vcpus=vcpus) for group, vcpus in present if vcpus) or (VcpuGroup(()),)
+
+    def _of_cores(self, guest: Guest, group: VcpuGroup, cores: CpuSet) -> VcpuGroup:
+        group = replace(group, cpus=group.within(cores))
+        return group.crowded_in(self.snapshot.topology.clusters) if guest.uuid in self.crowded else group
 
     def near(self, guest: Guest, cpus: CpuSet) -> CpuSet:
         """The part for QEMU's own threads."""

@@ -55,11 +55,24 @@ def kept_apart(context: Context, pool: CpuSet, room: Room, *, crowd: bool, one_t
         return context
     choices = tuple(_choices(topology.core_classes, domains, pool, room))
     free = [sum(room(pool & domain).values()) for domain in domains]
-    fastest, fastest_without = _assigned(context, choices, free, best_fit=False, crowd=crowd, one_to_one=one_to_one)
-    if not fastest_without:
-        return replace(context, cores={**context.cores, **fastest})
-    best, best_without = _assigned(context, choices, free, best_fit=True, crowd=crowd, one_to_one=one_to_one)
-    return replace(context, cores={**context.cores, **(best if best_without < fastest_without else fastest)})
+    cores, without = _assigned(context, choices, free, best_fit=False, crowd=crowd, one_to_one=one_to_one)
+    if without:
+        best, best_without = _assigned(context, choices, free, best_fit=True, crowd=crowd, one_to_one=one_to_one)
+        cores = best if best_without < without else cores
+    crowded = _crowded(context, cores, pool) if topology.clusters else frozenset()
+    return replace(context, cores={**context.cores, **cores}, crowded=crowded)
+
+
+def _crowded(context: Context, cores: Mapping[str, CpuSet], pool: CpuSet) -> frozenset[str]:
+    """Guests with a CPU for each vCPU, but not in the clusters that they get."""
+    return frozenset(
+        guest.uuid
+        for guest in context.guests
+        for cpus in [cores.get(guest.uuid)]
+        if cpus is not None
+        and any(len(group.within(cpus)) < len(group.vcpus) for group in context.groups(guest))
+        and all(len(group.within(pool)) >= len(group.vcpus) for group in context.groups(guest))
+    )
 
 
 def warnings(snapshot: Snapshot, wanted: Iterable[Wanted]) -> Iterator[str]:
@@ -111,6 +124,10 @@ def _assigned(
         chosen[guest.uuid] = choice.cpus & context.cores.get(guest.uuid, choice.cpus)
         choice.take(vcpus, free)
 
+    def fewest(guest: Guest, choice: _Choice) -> int:
+        """CPUs for the vCPUs of one group, up to one for each."""
+        return min(min(len(group.within(choice.cpus)), len(group.vcpus)) for group in context.groups(guest))
+
     here = {guest.uuid: _here(context, guest, choices) for guest in context.guests}
     for guest in context.guests:
         now = here[guest.uuid]
@@ -130,7 +147,7 @@ def _assigned(
             able = [each for each in choices if all(group.within(each.cpus) for group in context.groups(guest))]
         if able and (crowd or bound):
             now = here[guest.uuid]
-            shared = now if now in able else max(able, key=lambda each: each.room(free))
+            shared = now if now in able else max(able, key=lambda each: (fewest(guest, each), each.room(free)))
             give(guest, shared, 0 if one_to_one else len(guest.plugged))
     return chosen, without
 

@@ -185,7 +185,7 @@ class _Placing:
         return min(len(self._capacity(group)) for group in self.context.groups(guest))
 
     def _capacity(self, group: VcpuGroup) -> dict[NodeId, int]:
-        sizes = {node: len(group.within(pool)) for node, pool in self.pools.items()}
+        sizes = {node: group.room(pool) for node, pool in self.pools.items()}
         return {node: size for node, size in sizes.items() if size and size >= len(group.vcpus)}
 
     def _homes_now(self, guest: Guest, room: _Room) -> _Homes:
@@ -227,7 +227,7 @@ class _Placing:
         """Raises NoFit."""
         homes = _Homes()
         for group in self.context.groups(guest):
-            capacity = {node: len(cpus) for node, pool in self.pools.items() if (cpus := group.within(pool))}
+            capacity = {node: size for node, pool in self.pools.items() if (size := group.room(pool))}
             rest = room.less(guest, homes)
             homes[group] = node_choice.choose(
                 self.context.snapshot, guest, group, capacity, rest.free, rest.memory, self.near[guest.uuid]
@@ -318,7 +318,7 @@ def _recorded_homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSe
     homes = _Homes()
     for group in context.groups(guest):
         nodes = _nodes_of(places, group, pools, context)
-        if not nodes or len(group.within(pools[nodes[0]])) < len(group.vcpus):
+        if not nodes or group.room(pools[nodes[0]]) < len(group.vcpus):
             return {}
         homes[group] = nodes[0]
     return homes

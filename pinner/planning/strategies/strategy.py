@@ -175,8 +175,11 @@ def place_beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iter
 
 def float_over(context: Context, guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
     masks = _in_clusters(context.snapshot.topology.clusters, group.within(cpus), len(group.vcpus))
+    why = group.why or reason
+    if group.crowded:
+        why += f", which {len(group.vcpus)} vCPUs share"
     for vcpu, mask in zip(group.vcpus, masks, strict=True):
-        yield Wanted(guest.vcpu_targets[vcpu], mask, group.why or reason)
+        yield Wanted(guest.vcpu_targets[vcpu], mask, why)
 
 
 def _in_clusters(clusters: tuple[CpuSet, ...], cpus: CpuSet, count: int) -> list[CpuSet]:

@@ -167,6 +167,37 @@ def test_a_guest_that_no_cluster_holds_shares_one_or_is_left_out():
     assert unplaced.why.endswith("no NUMA node has more than 2 of the CPUs that vCPUs may use")
 
 
+BOTH_BOUNDS = (
+    "the guest has CPUs 3-4 from its definition (<vcpu cpuset>); each vCPU stays in one cluster (0-3, 4-5, 6-7), and "
+    "all in clusters of one kind: CPUs 4"
+)
+
+
+@FLOATS
+def test_a_restriction_across_clusters_puts_the_vcpus_in_one_and_says_that_they_share_it(strategy):
+    before = snapshot(RK3588, [guest(0, 2, cpus("3-4"), restriction=cpus("3-4")), guest(1, 2, RK3588.online)])
+    made = plan(before, "s", Request(strategy))
+    assert (vcpus_of(made, "g0"), made.unplaced) == (["4"] * 2, ())
+    reasons = {want.reason for want in made.wanted if want.target.name == "g0" and want.target.kind == "vcpu"}
+    assert reasons == {f"{BOTH_BOUNDS}, which 2 vCPUs share"}
+    assert plan(applied(before, made), "s", Request(strategy)).changes == ()
+
+
+@FLOATS
+def test_the_cluster_of_the_restriction_with_most_cpus_is_shared(strategy):
+    before = snapshot(RK3588, [guest(0, 3, cpus("2-4"), restriction=cpus("2-4"))])
+    made = plan(before, "s", Request(strategy))
+    assert (vcpus_of(made, "g0"), made.unplaced) == (["2-3"] * 3, ())
+
+
+def test_isolated_vcpus_share_no_cpu_and_the_reason_names_both_bounds():
+    top = replace(RK3588, cpus=tuple(replace(cpu, isolated=cpu.id > 2) for cpu in RK3588.cpus))
+    host = snapshot(top, [guest(0, 2, cpus("1-4"), restriction=cpus("1-4"))])
+    (left,) = plan(host, "s", Request("isolated", housekeeping="0", emulator="1")).unplaced
+    assert left.why.startswith("asked for 2 CPUs, 1 are free: the guest has CPUs 1-4 from its definition")
+    assert "each vCPU stays in one cluster (0-3, 4-5, 6-7), and all in clusters of one kind: CPUs 4;" in left.why
+
+
 def test_a_guest_that_gets_slower_cores_is_named_until_it_has_them():
     before = host(I9_13900K, 12, 8)
     made = plan(before, "s", Request("numa-local"))
