@@ -29,7 +29,7 @@ from pinner.model.change import (
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import DEFINED, PINNED, cpus_of
-from pinner.model.machine.process import Lineage, may_inherit_of_guest
+from pinner.model.machine.process import Lineage, main_thread, may_inherit_of_guest
 from pinner.model.run.journal import IN_PART, Damaged, Entry, InForce, Run
 
 NO_PINS = "<cputune/>"
@@ -115,11 +115,13 @@ class _Histories:
             self._define(history, entry)
         match change:
             case AffinityChange():
-                for thread in (*change.before, *entry.found):
+                threads = (*change.before, *entry.found)
+                main = main_thread(change.target, threads)
+                for thread in threads:
                     noted = of_no_thread(thread) if earlier_boot else thread
                     if noted.key in history.masks or noted.key in history.inherited:
                         continue
-                    sources = tuple(self._sources_of(thread, history, entry.lineage))
+                    sources = () if thread.key == main else tuple(self._sources_of(thread, history, entry.lineage))
                     if thread.cpus in history.given or sources:
                         history.inherited[noted.key] = noted, sources
                     else:

@@ -7,6 +7,7 @@ later one then has the first one's prior mask or state.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
@@ -25,7 +26,7 @@ from pinner.model.change import (
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.pins_metadata import restored
 from pinner.model.kinds import PINNED, State
-from pinner.model.machine.process import Lineage, may_inherit_of_guest
+from pinner.model.machine.process import Lineage, main_thread, may_inherit_of_guest
 from pinner.model.run.journal import Damaged, Entry, InForce, Run
 
 
@@ -89,19 +90,26 @@ def _without_ended(entry: Entry, older: Sequence[tuple["_Source", bool]], host: 
     if change.target.kind in PINNED and (pin := host.defined_pin(change.target, entry.definition)):
         before = tuple(replace(thread, cpus=pin) for thread in change.before)
     else:
-        before = tuple(_defined(thread, change.target, entry.lineage, older) for thread in change.before)
+        main = main_thread(change.target, change.before)
+        before = tuple(_defined(thread, change.target, entry.lineage, older, main) for thread in change.before)
     return replace(entry, change=replace(change, before=before))
 
 
 def _defined(
-    thread: ThreadMask, target: Target, seen: Lineage | None, older: Sequence[tuple["_Source", bool]]
+    thread: ThreadMask,
+    target: Target,
+    seen: Lineage | None,
+    older: Sequence[tuple["_Source", bool]],
+    main: ThreadKey | None,
 ) -> ThreadMask:
-    """The thread with its target's mask in the definition. The target itself is the first candidate for the source."""
+    """The thread with its target's mask in the definition. The target itself is the first candidate for the source,
+    and the only one of the ``main`` thread."""
     for position, (source, persist) in enumerate(older):
         if thread.cpus not in source.masks:
             continue
         has_own = any(other.target.key == target.key and thread.cpus in other.masks for other, _ in older[position:])
-        if source.target.key == target.key if has_own else source.may_have_given(thread, target, seen):
+        only_own = has_own or thread.key == main
+        if source.target.key == target.key if only_own else source.may_have_given(thread, target, seen):
             if persist:
                 return thread
             thread = replace(thread, cpus=source.prior_mask)
@@ -197,8 +205,10 @@ class _Correction:
     def _entry(self, entry: Entry) -> Entry:
         match change := entry.change:
             case AffinityChange():
+                main = main_thread(change.target, (*change.before, *entry.found))
+                prior = partial(self._prior, target=change.target, seen=entry.lineage, main=main)
                 before, masks = (
-                    tuple(replace(thread, cpus=self._prior(thread, change.target, entry.lineage)) for thread in threads)
+                    tuple(replace(thread, cpus=prior(thread)) for thread in threads)
                     for threads in (change.before, entry.found)
                 )
                 self._placed |= {thread.key for thread in (*before, *masks)}
@@ -228,7 +238,7 @@ class _Correction:
         definition = restored(change.definition, undone.definition, undone.pins)
         return replace(change, live=live, definition=definition, former=former)
 
-    def _prior(self, thread: ThreadMask, target: Target, seen: Lineage | None) -> CpuSet:
+    def _prior(self, thread: ThreadMask, target: Target, seen: Lineage | None, main: ThreadKey | None) -> CpuSet:
         own = self._own.get(thread.key)
         if own is not None and own.target.key == target.key:
             return own.own[thread.key]
@@ -238,7 +248,8 @@ class _Correction:
             return thread.cpus
         # A new thread of the run's own target has its mask from there, whichever others the run gave the same mask.
         own_target = self._by_target.get(target.key)
-        sources = [own_target] if own_target and thread.cpus in own_target.masks else self._sources
+        others = () if thread.key == main else self._sources
+        sources = [own_target] if own_target and thread.cpus in own_target.masks else others
         prior = (source.prior_mask for source in sources if source.may_have_given(thread, target, seen))
         return next(prior, thread.cpus)
 

@@ -1,10 +1,11 @@
 """Processes and threads with their loads; their descendants; and programs that change what pinner places."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
-from pinner.model.change import ThreadKey
+from pinner.model.change import Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 
 Immovable = Literal["", "per-cpu", "guest", "pinner", "restricted", "not-permitted"]
@@ -162,6 +163,13 @@ class Descendants(Generic[T]):
     sure: tuple[T, ...] = ()
     unsure: tuple[T, ...] = ()
     """They may descend only from their present parent."""
+
+
+def main_thread(target: Target, threads: Iterable[ThreadMask]) -> ThreadKey | None:
+    """The guest's first thread, which inherits no mask of its other parts: the oldest one of its emulator. None for
+    another target."""
+    oldest = min(threads, key=lambda thread: thread.started, default=None)
+    return oldest.key if oldest and target.kind == "emulator" else None
 
 
 def may_inherit_of_guest(started: int, since: Lineage | None, seen: Lineage | None) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 from pinner.model.change import AffinityChange, TargetKey, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
-from pinner.model.machine.process import Lineage, Thread, may_inherit_of_guest
+from pinner.model.machine.process import Lineage, Thread, main_thread, may_inherit_of_guest
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.objective import compared
 from pinner.model.plan.plan import Basis, Plan, Roles, Wanted, plan_id
@@ -63,8 +63,10 @@ def past_of(done: Iterable[Entry]) -> Placed:
         change = entry.change
         if isinstance(change, AffinityChange):
             part = parts.setdefault(change.target.key, _Part(change.target.owner, entry.lineage))
-            for mask in (*change.before, *entry.found):
-                _add(mask, part, tuple(_sources(mask, part, entry.lineage, parts.values())))
+            masks = (*change.before, *entry.found)
+            main = main_thread(change.target, masks)
+            for mask in masks:
+                _add(mask, part, () if mask.key == main else tuple(_sources(mask, part, entry.lineage, parts.values())))
             part.given.add(change.after)
             past.last[change.target.key] = change.after
     for part in parts.values():

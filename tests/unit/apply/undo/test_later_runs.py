@@ -146,6 +146,20 @@ def test_a_rollback_that_died_corrects_the_later_run_once(host, journal, monkeyp
     assert (mask(host, parent), mask(host, child)) == ("0", "0")
 
 
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2",), ("",)])
+def test_the_main_thread_of_a_guest_inherits_no_mask_of_a_vcpu(host, journal, order):
+    """The guest has restarted, and another program moves its emulator to the CPUs that r1 gave to a vCPU."""
+    host.add(vcpu(1), "5")
+    apply(host, journal, "r1", host.change(vcpu(1), "2-3"))
+    for target in (emulator(), vcpu(1)):
+        host.threads[target] = [replace(thread, started=host.clock + 1) for thread in host.threads[target]]
+    host.move(host.threads[emulator()][0].tid, "2-3")
+    apply(host, journal, "r2", host.change(emulator(), "1"))
+    for run in order:
+        rollback(host, journal, run)
+    assert mask(host, emulator()) == "2-3"
+
+
 @pytest.mark.parametrize("then", ["r2", ""])
 @pytest.mark.parametrize(("target", "other"), [(emulator(), vcpu(0)), (daemon(300), daemon(400))])
 def test_a_new_thread_has_the_mask_from_its_own_target(host, journal, target, other, then):
