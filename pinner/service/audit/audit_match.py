@@ -64,13 +64,13 @@ class TrailMatch:
         self._excluded_at_centre: defaultdict[Key, list[int]] = defaultdict(list)
         """The numbers of the centre's records of exclusions, also of those that the agent may lack."""
         self._excluded_since: Counter[Key] = Counter()
-        """The exclusions that began after the first head that the agent saw."""
+        """The exclusions that began after ``_base``."""
         self._started: set[str] = set()
         self._failed: set[str] = set()
         """It includes runs that were refused."""
         self._ended: set[str] = set()
         self._open_at_base: set[str] = set()
-        """The runs that had begun, and had not ended, at the centre's first head that the agent saw."""
+        """The runs that had begun, and had not ended, at ``_base``."""
         self._first_at: dict[str, int] = {}
         """The number of the centre's first record of each run; 0: it is a request."""
         self._unmatched: list[_Unmatched] = []
@@ -78,7 +78,7 @@ class TrailMatch:
         """Hashes of the centre's heads, with the numbers of the agent's records."""
         self.contradictions: list[tuple[int, int]] = []
         """The agent's records with two hashes for one record of the centre."""
-        self._base = inf
+        self._first_head = inf
         """The number of the centre's first head that the agent saw. Records up to it may be older than the agent's
         trail."""
         self._complete = False
@@ -87,6 +87,9 @@ class TrailMatch:
 
     def add_agent(self, record: AgentRecord) -> None:
         self._first = self._first or record.seq
+        self._base = inf
+        """The same number. Where old records were removed, that of the next head: the first one was read at the centre
+        before the agent got it, and actions between have records after it."""
         match record.action:
             case AgentAction.CENTRE_HEAD:
                 self._add_head(record)
@@ -123,7 +126,7 @@ class TrailMatch:
         self._required.pop(key, None)
         if record["seq"] <= self._base:
             (self._open_at_base.discard if run in self._ended else self._open_at_base.add)(run)
-        elif key not in self._known:
+        if record["seq"] > self._first_head and key not in self._known:
             self._unmatched.append(_Unmatched(key, record["seq"], action, run, subject, result))
 
     def _add_exclusion(self, seq: int, key: Key, state: str) -> None:
@@ -170,7 +173,9 @@ class TrailMatch:
         head = head_of_record(record)
         if self._complete or head is None:
             return
-        if self._base == inf:
+        if self._first_head == inf:
+            self._first_head = self._base = head.seq
+        elif self._first > 1 and self._base == self._first_head < head.seq:
             self._base = head.seq
         known = self.seen.setdefault(head.seq, (head.hash, record.seq))
         if known[0] != head.hash:
@@ -211,7 +216,7 @@ class TrailMatch:
     def _may_lack_counterpart(self, record: _Unmatched, under_way: Collection[str], open_at_purge: set[str]) -> bool:
         run = self._runs.get(record.run)
         was_open = record.run in self._open_at_base or (self._first > 1 and record.run in open_at_purge)
-        if was_open and self._may_be_removed(record.action, run):
+        if (was_open or record.seq <= self._base) and self._may_be_removed(record.action, run):
             return True
         if record.action in BEGINS:
             # The centre records the request before it asks the agent, and also refusals of its own. A centre that was

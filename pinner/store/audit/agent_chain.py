@@ -62,12 +62,13 @@ class AgentChain:
 
     def cut(self, through: int, at: datetime) -> ChainHead:
         """Remove old records, which were exported before; returns the head of the removed part. The rest begins with
-        the last record of the centre's head with a number of at most ``through`` + 1. Raises Invalid without one."""
+        the last but one record of the centre's head up to ``through``: the verification takes what is between the two
+        for old, too. Raises Invalid without one."""
 
         def remove(connection: Connection) -> ChainHead:
             first = connection.execute(_first_kept(through)).one_or_none()
             if first is None or not first.previous:
-                raise Invalid("through", through, "a record after the first head of the centre in the chain")
+                raise Invalid("through", through, "a record after two heads of the centre in the chain")
             head = ChainHead(first.seq - 1, first.previous)
             cut = AgentEvent(at, "", AgentAction.CHAIN_CUT, str(head.seq), "", head.hash, "cut", "pinner", "")
             append_events(connection, [cut])
@@ -78,8 +79,8 @@ class AgentChain:
 
 
 def _first_kept(through: int) -> Select[tuple[int, str]]:
-    is_start = (_TABLE.c.action == AgentAction.CENTRE_HEAD.value) & (_TABLE.c.seq <= through + 1)
-    return select(_TABLE.c.seq, _TABLE.c.previous).where(is_start).order_by(_TABLE.c.seq.desc()).limit(1)
+    is_start = (_TABLE.c.action == AgentAction.CENTRE_HEAD.value) & (_TABLE.c.seq <= through)
+    return select(_TABLE.c.seq, _TABLE.c.previous).where(is_start).order_by(_TABLE.c.seq.desc()).offset(1).limit(1)
 
 
 def append_events(connection: Connection, events: Iterable[AgentEvent]) -> None:

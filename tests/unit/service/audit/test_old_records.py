@@ -151,6 +151,28 @@ def test_both_trails_may_begin_in_the_middle_of_a_run(crossed):
     heads = [number for number, record in enumerate(agent) if record.action == AgentAction.CENTRE_HEAD]
     cuts = [(start, purged) for start in (0, *heads) for purged in range(len(centre))]
     wrong = {cut: findings(agent[cut[0] :], centre[cut[1] :], cut[1]) for cut in cuts}
+@pytest.mark.fault(57)
+def test_the_agents_trail_may_begin_with_a_head_that_is_older_than_the_actions_before_it(pinner):
+    """A head is read at the centre before the agent hears of it, and actions may come between. Their records are older
+    than the next head, too: what the centre has after that was forged."""
+    pinner.apply()
+    head = pinner.store.audit.head()
+    pinner.rollback(pinner.apply())
+    record_at_centre(pinner, "excluded: started")
+    with pinner.agent.trail.marking(GUEST, excluded=True):
+        pass
+    record_at_centre(pinner, "excluded")
+    pinner.agent.audit_head(head)
+    pinner.exchange()
+    pinner.apply()
+    agent, centre = pinner.agent.audit_records(0, 1000), list(pinner.store.audit.stream(ChainHead(0, "")))
+    (*_, start) = (number for number, record in enumerate(agent) if record.target == str(head.seq))
+    assert findings(agent[start:], centre) == []
+    end = next(record for record in reversed(centre) if record["action"] == AgentAction.RUN_END)
+    forged = end | {"seq": len(centre) + 1, "subject": "run-9"}
+    assert findings(agent[start:], [*centre, forged]) == [("forged", forged["seq"])]
+
+
     assert {cut: kinds for cut, kinds in wrong.items() if kinds} == {}
 
 
