@@ -7,6 +7,7 @@ everything of the first part, and the agent everything of the centre.
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from pinner.agent.trail.signing import is_signed
@@ -21,7 +22,7 @@ from pinner.model.run.agent_audit import (
 )
 from pinner.model.run.audit import AuditAction, ChainCheck
 from pinner.model.run.verification import MAX_FINDINGS, AgentTrail, FindingKind, TrailFinding
-from pinner.service.audit.audit_match import TrailMatch
+from pinner.service.audit.audit_match import EXPORTED_AGE, TrailMatch
 from pinner.store.audit import chain
 
 
@@ -100,7 +101,15 @@ class AgentCheck:
         yield from self._of_heads()
         if self.reachable:
             yield from self._of_chain()
-            yield from _limited(self.match.findings(under_way, purged, export))
+            yield from _limited(self.match.findings(under_way, purged, export, self._now))
+
+    def young_head(self, purged: int, export: int) -> int:
+        """See TrailMatch; 0 also where the trail was not read to its end."""
+        return self.match.young_head(purged, export, self._now) if self.reachable else 0
+
+    @property
+    def _now(self) -> str:
+        return self.head.at if self.head else ""
 
     def _observe(self, row: chain.Fields) -> None:
         record = AgentRecord(**row)
@@ -193,15 +202,16 @@ class CentreCheck:
         return self._exports.get(self._start, 0)
 
     def _why_cut(self) -> str:
-        """Before an export the agents see the centre's head. Their heads up to then are missing only where their own
-        trails begin later, or are not read to their ends."""
+        """Only records of a day's age or more are exported. An agent may lack later heads: it was off."""
         export = self.export
         if not export:
             return "no record names the export before it"
-        read = [agent.match for agent in self._agents.values() if agent.reachable]
-        seen = [head for match in read for head in match.seen if head < export]
-        if seen and max(seen) < self.purged:
-            return f"no agent had seen a head after record {max(seen)} when record {export} says that it was exported"
+        for agent in self._agents.values():
+            if seen := agent.young_head(self.purged, export):
+                return (
+                    f"record {export} says that it was exported, but the agent on {agent.host} had seen no head after "
+                    f"record {seen} until less than {EXPORTED_AGE // timedelta(hours=1)} hours before that"
+                )
         return ""
 
     def findings(self, check: ChainCheck) -> Iterator[TrailFinding]:

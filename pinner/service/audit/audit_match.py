@@ -7,9 +7,11 @@ also has earlier heads of the centre's trail.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from math import inf
 from typing import Any
 
+from pinner.codec import utc_text
 from pinner.model.errors import HostUnreachable, StoreUnavailable
 from pinner.model.run.agent_audit import AgentAction, AgentRecord, head_of_record
 from pinner.model.run.verification import FindingKind, TrailFinding
@@ -21,6 +23,8 @@ BEGINS = (AgentAction.RUN_APPLY.value, AgentAction.RUN_ROLLBACK.value, AgentActi
 RUN_ACTIONS = (*BEGINS, AgentAction.RUN_CHANGE.value, AgentAction.RUN_RECOVER.value, AgentAction.RUN_END.value)
 _UNKNOWN = (HostUnreachable.code, StoreUnavailable.code)
 """After these errors an exclusion may be made or not: the agent's answer, or its second record, is missing."""
+EXPORTED_AGE = timedelta(hours=23)
+"""Records that retention removes are a day old at least ([retention] audit_days); clocks differ."""
 _TEXTS = ("at", "actor", "action", "host", "subject", "before", "after", "result")
 
 
@@ -76,20 +80,24 @@ class TrailMatch:
         self._unmatched: list[_Unmatched] = []
         self.seen: dict[int, tuple[str, int]] = {}
         """Hashes of the centre's heads, with the numbers of the agent's records."""
+        self._times: dict[int, str] = {}
+        """Of the agent's records, by number."""
         self.contradictions: list[tuple[int, int]] = []
         """The agent's records with two hashes for one record of the centre."""
         self._first_head = inf
         """The number of the centre's first head that the agent saw. Records up to it may be older than the agent's
         trail."""
+        self._base = inf
+        """The same number. Where old records were removed, that of the next head: the first one was read at the centre
+        before the agent got it, and actions between have records after it."""
         self._complete = False
         self._first = 0
         """The number of the agent's first record."""
 
     def add_agent(self, record: AgentRecord) -> None:
         self._first = self._first or record.seq
-        self._base = inf
-        """The same number. Where old records were removed, that of the next head: the first one was read at the centre
-        before the agent got it, and actions between have records after it."""
+        if not self._complete:
+            self._times[record.seq] = record.at
         match record.action:
             case AgentAction.CENTRE_HEAD:
                 self._add_head(record)
@@ -148,17 +156,37 @@ class TrailMatch:
     def open_runs(self) -> frozenset[str]:
         return frozenset(self._started - self._ended)
 
-    def findings(self, under_way: Collection[str], purged: int, export: int) -> Iterator[TrailFinding]:
+    def young_head(self, purged: int, export: int, now: str) -> int:
+        """The centre's last head before record ``purged``, if the agent saw it too late for a record after it to have
+        been removed; else 0."""
+        below = {seq: number for number, (_, seq) in self.seen.items() if number < purged}
+        last = max(below, default=0)
+        return below[last] if last > self._last_old(export, now) else 0
+
+    def _last_old(self, export: int, now: str) -> int:
+        """The number of the agent's last record that is EXPORTED_AGE older than the head which shows the record
+        ``export``, or than ``now``. All times are the agent's: the owner of the database can set those of the
+        centre."""
+        heard = min((seq for number, (_, seq) in self.seen.items() if number >= export), default=0)
+        try:
+            before = utc_text(datetime.fromisoformat(self._times.get(heard, now)) - EXPORTED_AGE)
+        except (ValueError, OverflowError):
+            return 0  # it was changed, and the check of its hash says so
+        return max((seq for seq, at in self._times.items() if at <= before), default=0)
+
+    def findings(self, under_way: Collection[str], purged: int, export: int, now: str) -> Iterator[TrailFinding]:
         """Call it once, at the end.
 
         ``under_way`` are runs whose end the centre had not stored when its records were read. ``purged`` is the number
         of the centre's last record that retention removed, and ``export`` that of the record that names it. An action
-        whose request was removed goes on before that record, which is days younger.
+        whose request was removed goes on before that record, which is days younger. ``now``: the time of the agent's
+        present head.
         """
         open_at_purge = {run for run, first in self._first_at.items() if purged and 0 < first < export}
         yield from self._forged(under_way, open_at_purge, export if purged else 0)
-        yield from self._unreported(under_way, purged, open_at_purge)
-        yield from self._unreported_exclusions(export if purged else 0)
+        old = self._last_old(export, now) if purged else 0
+        yield from self._unreported(under_way, min(old + 1, self._first_seen_after(purged)), open_at_purge)
+        yield from self._unreported_exclusions(export if purged else 0, old)
 
     def _note_state(self, action: str, run: str, result: str) -> None:
         state = result.partition(":")[0]
@@ -234,8 +262,8 @@ class TrailMatch:
         """Whether the agent's trail may begin after such an action of a run that had begun earlier."""
         return run is None or not (run.begun or (action == AgentAction.RUN_END and run.ended))
 
-    def _unreported(self, under_way: Collection[str], purged: int, open_at_purge: set[str]) -> Iterator[TrailFinding]:
-        before = self._first_seen_after(purged) if purged else 0
+    def _unreported(self, under_way: Collection[str], before: int, open_at_purge: set[str]) -> Iterator[TrailFinding]:
+        """``before``: the number of the agent's record before which the centre's may have been removed."""
         for key, (seq, run) in self._required.items():
             known = self._runs[run]
             if run in under_way or seq < before or (key[0] != AgentAction.RUN_END and run in open_at_purge):
@@ -245,17 +273,18 @@ class TrailMatch:
             text = f"the centre has no record of what the agent did in its record {seq} ({_shown(key)})"
             yield self._finding(FindingKind.UNREPORTED, seq, run, text)
 
-    def _unreported_exclusions(self, export: int) -> Iterator[TrailFinding]:
-        """Of the exclusions after the agent saw ``export``, retention has removed no record."""
+    def _unreported_exclusions(self, export: int, old: int) -> Iterator[TrailFinding]:
+        """Of the exclusions after the agent saw ``export``, or after its record ``old``, retention has removed no
+        record."""
         heard = min((seq for number, (_, seq) in self.seen.items() if number >= export), default=inf) if export else 0
         for key, made in self._excluded_first.items():
-            known = sum(seq > export for seq in self._excluded_at_centre[key]) + len(self._requested[key])
-            if sum(seq > heard for seq in made) > known:
+            at_centre = [*self._excluded_at_centre[key], *[inf] * len(self._requested[key])]
+            known = sum(seq > export for seq in at_centre)
+            if sum(seq > heard for seq in made) > known or sum(seq > old for seq in made) > len(at_centre):
                 text = f"the centre has no record of what the agent did ({_shown(key)})"
                 yield self._finding(FindingKind.UNREPORTED, 0, "", text)
 
     def _first_seen_after(self, purged: int) -> int:
-        """The number of the agent's record before which the centre's record of an action may have been removed."""
         last = max((seq for _, seq in self.seen.values()), default=0)
         return min((seq for number, (_, seq) in self.seen.items() if number > purged), default=last)
 

@@ -15,10 +15,12 @@ from pinner.model.errors import HostBusy
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
 from pinner.service.local import ServiceParts
+from pinner.service.upkeep.retention import Limits, export_audit
 from pinner.store.repositories import open_store
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 EVE = Caller("eve", "10.0.0.6", "req-6")
+LATER = NOON + timedelta(days=3650)
 
 
 class Installation:
@@ -87,6 +89,12 @@ class Installation:
 
     def exchange(self):
         self.heads._exchange_and_store("h1")
+
+    def export(self, at=LATER, host="h1", service=None):
+        """Export and remove what is older than a day at this time; the server of ``host`` does it."""
+        self.clock.at = at
+        limits = Limits(*[timedelta(days=1)] * 3, self.agent_folder.parent / "audit")
+        return export_audit(self.store.retention, limits, at, host, (service or self.service).export_audit)
 
     def verify(self, anchor=None):
         return self.service.verify_audit(anchor)

@@ -29,7 +29,7 @@ def test_a_request_whose_refusal_a_killed_centre_never_heard_is_not_forged(resul
     match.end_of_first_part()
     match.add_centre(centres(1, "run.apply", "run-1 of plan-1", "started") | {"actor": actor})
     match.add_centre(centres(2, "run.end", "run-1", "failed: interrupted before it changed anything"))
-    assert ("forged" in {finding.kind.value for finding in match.findings((), 0, 0)}) is forged
+    assert ("forged" in {finding.kind.value for finding in match.findings((), 0, 0, "")}) is forged
 
 
 def test_a_run_that_was_refused_after_its_begin_may_have_lost_its_request():
@@ -40,7 +40,7 @@ def test_a_run_that_was_refused_after_its_begin_may_have_lost_its_request():
     match.add_agent(agents(7, "run.end", "failed: plan plan-1 is stale"))
     match.end_of_first_part()
     match.add_centre(centres(3, "run.apply", "run-1 of plan-1", "refused: stale_plan"))
-    assert list(match.findings((), 1, 9)) == []
+    assert list(match.findings((), 1, 9, "")) == []
 
 
 GUEST = "00000000-0000-4000-8000-000000000001"
@@ -104,7 +104,7 @@ def test_what_the_first_head_shows_may_be_older_than_the_agents_trail_although_a
     match.end_of_first_part()
     for seq, result in enumerate(DONE, 2):
         match.add_centre(centres(seq, "guest.exclude", f"web ({GUEST})", result))
-    assert list(match.findings((), 0, 0)) == []
+    assert list(match.findings((), 0, 0, "")) == []
 
 
 def kinds_of(agent, centre, newer=(), head=0):
@@ -118,4 +118,4 @@ def kinds_of(agent, centre, newer=(), head=0):
         match.add_centre(centres(seq, "guest.exclude", f"web ({GUEST})", result))
     for seq, result in enumerate(newer, 2 + len(agent)):
         match.add_agent(agents(seq, "guest.exclude", result, target=GUEST, run=""))
-    return [finding.kind.value for finding in match.findings((), 0, 0)]
+    return [finding.kind.value for finding in match.findings((), 0, 0, "")]

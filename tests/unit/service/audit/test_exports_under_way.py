@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from support.fakes.hosted_agent import HostedAgent
 from support.store.forgery import copy, put_back
-from support.store.trail import ANN
+from support.store.trail import ANN, LATER
 from support.values import NOON, busy_host
 
 from pinner.model.errors import Busy, NotFound, StoreUnavailable
@@ -18,10 +18,9 @@ from pinner.model.run.audit import AuditAction, audit_event
 from pinner.service.audit import audit_trail
 from pinner.service.audit.audit_export import verify_file
 from pinner.service.local import ServiceParts
-from pinner.service.upkeep.retention import Limits, cut_chain, export_audit
+from pinner.service.upkeep.retention import Limits, cut_chain
 from pinner.store import retention
 
-LATER = NOON + timedelta(days=3650)
 WEB = "00000000-0000-4000-8000-000000000001"
 
 pytestmark = pytest.mark.fault(46)
@@ -138,16 +137,16 @@ def test_an_action_of_one_host_between_the_heads_of_two_hosts_is_no_finding(two,
     assert kinds(service.export_audit()) == set()
 
 
-def test_an_export_fails_where_the_centres_old_records_are_deleted_meanwhile(used, kinds, limits):
+def test_an_export_fails_where_the_centres_old_records_are_deleted_meanwhile(used, kinds):
     lines = used.service.export_audit()
-    export_audit(used.store.retention, limits, LATER, "h1", used.service.export_audit)
+    used.export()
     with pytest.raises(Busy, match="old records were deleted meanwhile"):
         kinds(lines)
     assert kinds(used.service.export_audit()) == set()
 
 
 @pytest.mark.fault(57)
-def test_an_export_leaves_out_what_a_killed_purge_has_not_deleted_yet(used, kinds, limits, monkeypatch):
+def test_an_export_leaves_out_what_a_killed_purge_has_not_deleted_yet(used, kinds, monkeypatch):
     monkeypatch.setattr(retention, "RECORDS_BATCH", 3)
     delete, calls = retention._delete_purged, []
 
@@ -159,7 +158,7 @@ def test_an_export_leaves_out_what_a_killed_purge_has_not_deleted_yet(used, kind
 
     monkeypatch.setattr(retention, "_delete_purged", die_after_one_batch)
     with pytest.raises(StoreUnavailable):
-        export_audit(used.store.retention, limits, LATER, "h1", used.service.export_audit)
+        used.export()
     assert used.verify().findings == ()
     assert kinds(used.service.export_audit()) == set()
 

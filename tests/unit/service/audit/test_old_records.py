@@ -6,31 +6,29 @@ from datetime import timedelta
 
 import pytest
 from support.store.forgery import execute
-from support.store.trail import ANN, message
+from support.store.trail import ANN, LATER, message
 from support.values import NOON
 
+from pinner.codec import utc_text
 from pinner.model.errors import HostUnreachable
 from pinner.model.run.agent_audit import AgentAction, ChainHead
 from pinner.model.run.audit import AuditAction, audit_event
 from pinner.service.audit.audit_export import verify_file
 from pinner.service.audit.audit_match import TrailMatch
-from pinner.service.upkeep.retention import Limits, cut_chain, export_audit
-
-LATER = NOON + timedelta(days=3650)
+from pinner.service.upkeep.retention import Limits, cut_chain
 
 
 @pytest.mark.fault(57)
 def test_what_is_exported_leaves_the_centre_and_the_agent_and_verifies(used, tmp_path):
     (head,) = used.service.audit_anchor().heads
     limits = Limits(*[timedelta(days=1)] * 3, tmp_path / "audit")
-    store = used.store.retention
-    first = export_audit(store, limits, LATER, "h1", used.service.export_audit)
+    first = used.export()
     assert verify_file(first, head.key, None).result == "intact"
     assert used.verify().result == "intact"
     used.apply()
     used.exchange()
     anchor = used.service.audit_anchor()
-    second = export_audit(store, limits, LATER + timedelta(days=9), "h1", used.service.export_audit)
+    second = used.export(LATER + timedelta(days=9))
     found = verify_file(second, head.key, anchor)
     assert (found.result, found.findings) == ("intact", ())
     with gzip.open(second, "rt") as lines:
@@ -46,10 +44,9 @@ def test_what_is_exported_leaves_the_centre_and_the_agent_and_verifies(used, tmp
     assert used.verify().result == "intact"
 
 
-def test_an_agent_that_goes_while_its_trail_is_read_is_no_cut(used, tmp_path, monkeypatch):
+def test_an_agent_that_goes_while_its_trail_is_read_is_no_cut(used, monkeypatch):
     """Of the heads that it saw, the verification has only the first ones."""
-    limits = Limits(*[timedelta(days=1)] * 3, tmp_path / "audit")
-    assert export_audit(used.store.retention, limits, LATER, "h1", used.service.export_audit)
+    assert used.export()
     read = used.agent.audit_records
 
     def go(after, _limit):
@@ -80,7 +77,7 @@ def findings(agent, centre, purged=0, export=1000):
     match.end_of_first_part()
     for record in centre:
         match.add_centre(record)
-    return [(finding.kind.value, finding.record) for finding in match.findings((), purged, export)]
+    return [(finding.kind.value, finding.record) for finding in match.findings((), purged, export, utc_text(LATER))]
 
 
 @pytest.mark.fault(57)
@@ -151,6 +148,9 @@ def test_both_trails_may_begin_in_the_middle_of_a_run(crossed):
     heads = [number for number, record in enumerate(agent) if record.action == AgentAction.CENTRE_HEAD]
     cuts = [(start, purged) for start in (0, *heads) for purged in range(len(centre))]
     wrong = {cut: findings(agent[cut[0] :], centre[cut[1] :], cut[1]) for cut in cuts}
+    assert {cut: kinds for cut, kinds in wrong.items() if kinds} == {}
+
+
 @pytest.mark.fault(57)
 def test_the_agents_trail_may_begin_with_a_head_that_is_older_than_the_actions_before_it(pinner):
     """A head is read at the centre before the agent hears of it, and actions may come between. Their records are older
@@ -171,9 +171,6 @@ def test_the_agents_trail_may_begin_with_a_head_that_is_older_than_the_actions_b
     end = next(record for record in reversed(centre) if record["action"] == AgentAction.RUN_END)
     forged = end | {"seq": len(centre) + 1, "subject": "run-9"}
     assert findings(agent[start:], [*centre, forged]) == [("forged", forged["seq"])]
-
-
-    assert {cut: kinds for cut, kinds in wrong.items() if kinds} == {}
 
 
 @pytest.mark.fault(57)
