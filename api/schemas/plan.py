@@ -171,7 +171,10 @@ class NewPlan(PlanParameters):
 
     replaces: Annotated[
         Name | None,
-        Field(description="The id of a stale plan of the host, whose successor this plan is in the audit trail."),
+        Field(
+            description="The id of a plan of the host by the same request, whose apply was refused because it is "
+            "stale. The audit trail names this plan as its successor."
+        ),
     ] = None
 
     @field_validator("sample_seconds")

@@ -53,8 +53,8 @@ class PlanMaker:
     ) -> Plan:
         self._hosts.require(host)
         require_installed(request.strategy)  # before the host is measured for seconds
-        if replaces is not None and (owner := self._store.plans.get(replaces).host) != host:
-            raise Invalid("replaces", replaces, f"a plan of host {host}; this one is of {owner}")
+        if replaces is not None:
+            self._require_refused(replaces, host, request)
         if snapshot is None:
             key, basis = self.take_snapshot(host, sample_seconds, caller)
         else:
@@ -64,6 +64,16 @@ class PlanMaker:
         plan = planner.plan(basis, key, request)
         self._store.plans.add(plan, self._now(), [self._created(plan, caller, replaces)], record_again=True)
         return plan
+
+    def _require_refused(self, plan: str, host: str, request: Request) -> None:
+        """Raises NotFound and Invalid."""
+        stored = self._store.plans.get(plan)
+        if stored.host != host:
+            raise Invalid("replaces", plan, f"a plan of host {host}; this one is of {stored.host}")
+        if stored.request != request:
+            raise Invalid("replaces", plan, "a plan by the same request; this one has another request")
+        if not self._store.runs.was_refused(plan):
+            raise Invalid("replaces", plan, "a plan that an apply found stale, or the agent refused; this one was not")
 
     def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
         self._hosts.require(host)

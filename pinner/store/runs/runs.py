@@ -168,6 +168,12 @@ class Runs:
         with reading(self._engine) as connection:
             return last_applied(connection, host)
 
+    def was_refused(self, plan: str) -> bool:
+        """Whether an apply of the plan failed before its first change."""
+        query = select(tables.runs.c.seq).filter_by(plan=plan, kind="apply", state="failed").where(~has_entry())
+        with reading(self._engine) as connection:
+            return connection.execute(query.limit(1)).first() is not None
+
     def last_change(self, host: str, owners: Collection[str]) -> str:
         """The host's latest run with a change in place of one of these guests or processes; empty if none."""
         runs, table = tables.runs.c, tables.entries.c

@@ -118,8 +118,16 @@ def test_a_snapshot_of_another_host_is_refused(service, store):
         service.plan("h1", Request(), other, None, ANN)
 
 
-def test_the_successor_of_a_stale_plan_is_audited_as_such(service, plan):
-    successor = service.plan("h1", plan.request, None, None, ANN, replaces=plan.id)
+def refused(service, agent, plan):
+    """The plan, stale since another program moved a thread."""
+    agent.host.move(plan.changes[0].before[0].tid, "2-3")
+    with pytest.raises(StalePlan):
+        service.apply(plan.id, ApplyOptions(), ANN)
+    return plan.id
+
+
+def test_the_successor_of_a_stale_plan_is_audited_as_such(service, agent, plan):
+    successor = service.plan("h1", plan.request, None, None, ANN, replaces=refused(service, agent, plan))
     record = trail(service)[-1]
     assert (record.action, record.subject, record.result) == (
         "plan.create",
@@ -136,6 +144,20 @@ def test_only_a_plan_of_the_host_has_a_successor(service, store, plan):
         with pytest.raises(error, match=id_):
             service.plan("h1", plan.request, None, None, ANN, replaces=id_)
         assert len(trail(service)) == before
+
+
+def test_only_a_refused_plan_by_the_same_request_has_a_successor(service, agent, plan):
+    with pytest.raises(Invalid, match=f"replaces: '{plan.id}' is not valid: a plan that an apply"):
+        service.plan("h1", plan.request, None, None, ANN, replaces=plan.id)
+    refused(service, agent, plan)
+    with pytest.raises(Invalid, match=f"replaces: '{plan.id}' is not valid: a plan by the same"):
+        service.plan("h1", replace(plan.request, housekeeping="0"), None, None, ANN, replaces=plan.id)
+
+
+def test_a_plan_that_was_applied_has_no_successor(service, plan):
+    finish(service, service.apply(plan.id, ApplyOptions(), ANN))
+    with pytest.raises(Invalid, match="this one was not"):
+        service.plan("h1", plan.request, None, None, ANN, replaces=plan.id)
 
 
 def test_an_apply_from_start_to_end(service, agent, plan):
