@@ -16,6 +16,7 @@ from private_libvirt import guest_xml
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import HostUnreachable
+from pinner.model.page import PageRequest
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
@@ -137,6 +138,26 @@ def patient(service: RemoteService, seconds: float = PATIENCE, pause: float = 1.
     return service
 
 
+def begun(
+    service: RemoteService, plan: str, options: ApplyOptions, seconds: float = PATIENCE, pause: float = 1.0
+) -> Run:
+    """The run that applies a plan. Where the agent is silent, the stored run tells whether it began: a run that failed
+    changed nothing, and the plan is applied again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return service.apply(plan, options, CALLER)
+        except HostUnreachable:
+            run = next(run for run in service.runs(None, PageRequest(20)).items if run.plan == plan)
+            while run.state == "running" and time.monotonic() < deadline:
+                time.sleep(pause)
+                run = service.run(run.id)
+            if run.state not in ("running", "failed"):
+                return run
+            if time.monotonic() > deadline:
+                raise
+
+
 @cache
 def server(host: LabHost) -> RemoteService:
     """The client of the host's server, once the server answers."""
@@ -164,7 +185,7 @@ def apply(host: LabHost, new_plan: Plan, *, migrate_memory: bool = False) -> tup
     """Apply a plan, also one that makes the objective worse, as on the lab's small nodes; the run's id, and its final
     state with any error."""
     options = ApplyOptions(migrate_memory=migrate_memory, allow_worse=True)
-    return ended(host, server(host).apply(new_plan.id, options, CALLER))
+    return ended(host, begun(server(host), new_plan.id, options))
 
 
 def rollback(host: LabHost, run: str) -> str:
