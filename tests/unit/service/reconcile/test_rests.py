@@ -3,6 +3,7 @@
 import itertools
 import time
 
+import pytest
 from support.fakes.kept_policies import running_controller
 
 from pinner.model.policy import DriftReport
@@ -44,16 +45,35 @@ class Stop:
         return self.is_set()
 
 
-def test_an_event_in_a_rest_is_reconciled_at_the_end_of_the_rest(policies, monkeypatch):
-    """The rest collects the burst: no further wait follows. The latency in the metrics begins with the event."""
-    stop, begun, noted = Stop(5.0), [], []
-    reconcile = policies.reconcile
+@pytest.fixture
+def slow(policies, monkeypatch):
+    """Makes a controller without a thread, whose reconciles take some seconds of its clock; and the waits between the
+    end of each reconcile and the next one."""
 
-    def slow(*call, **options):
-        begun.append(stop.now)
-        stop.now += 0.1
-        policies.event_queue.publish("process-started", "1")
-        return reconcile(*call, **options)
+    def made(seconds: float, resync: float, *, event: str = "", **more):
+        stop, begun = Stop(1000.0), []
+        reconcile = policies.reconcile
+
+        def slowly(*call, **options):
+            begun.append(stop.now)
+            stop.now += seconds
+            if event:
+                policies.event_queue.publish(event, "1")
+            return reconcile(*call, **options)
+
+        monkeypatch.setattr(policies, "reconcile", slowly)
+        controller = PolicyController(
+            policies, "h1", resync_seconds=resync, measure_seconds=60.0, clock=lambda: stop.now, **more
+        )
+        monkeypatch.setattr(controller, "_stop", stop)
+        return controller, lambda: [round(later - sooner - seconds, 6) for sooner, later in itertools.pairwise(begun)]
+
+    return made
+
+
+def test_an_event_in_a_rest_is_reconciled_at_the_end_of_the_rest(slow):
+    """The rest collects the burst: no further wait follows. The latency in the metrics begins with the event."""
+    noted = []
 
     class Metrics:
         def reconciled(self, report: DriftReport, seconds: float | None) -> None:
@@ -65,16 +85,11 @@ def test_an_event_in_a_rest_is_reconciled_at_the_end_of_the_rest(policies, monke
         def policy_deleted(self, host: str) -> None:
             pass
 
-    monkeypatch.setattr(policies, "reconcile", slow)
-    controller = PolicyController(
-        policies, "h1", resync_seconds=60.0, measure_seconds=60.0, metrics=Metrics(), clock=lambda: stop.now
-    )
-    controller._stop = stop
+    controller, waits = slow(0.1, 60.0, event="process-started", metrics=Metrics())
     for _ in range(8):
         controller._wait_for_events()
-    waits = [round(later - earlier - 0.1, 6) for earlier, later in itertools.pairwise(begun)]
-    assert waits == [0.01] * 5 + [0.15] + [0.2] * 2, "a rest begins where the credit is spent"
-    assert [round(seconds, 6) for seconds in noted] == [0.1, *(round(wait + 0.1, 6) for wait in waits)]
+    assert waits() == [0.01] * 5 + [0.15] + [0.2] * 2, "a rest begins where the credit is spent"
+    assert [round(seconds, 6) for seconds in noted] == [0.1, *(round(wait + 0.1, 6) for wait in waits())]
 
 
 def test_events_are_collected_until_none_follows_soon(policies, monkeypatch):
@@ -105,59 +120,27 @@ def test_events_are_collected_until_none_follows_soon(policies, monkeypatch):
     assert len(policies.reconciles) == 3
 
 
-def test_reconciles_that_take_less_than_their_share_are_never_followed_by_a_rest(policies, monkeypatch):
-    stop, begun = Stop(1000.0), []
-    reconcile = policies.reconcile
-
-    def slow(*call, **options):
-        begun.append(stop.now)
-        stop.now += 0.1
-        return reconcile(*call, **options)
-
-    monkeypatch.setattr(policies, "reconcile", slow)
-    controller = PolicyController(policies, "h1", resync_seconds=600.0, measure_seconds=60.0, clock=lambda: stop.now)
-    monkeypatch.setattr(controller, "_stop", stop)
+def test_reconciles_that_take_less_than_their_share_are_never_followed_by_a_rest(slow, policies):
+    controller, waits = slow(0.1, 600.0)
     for _ in range(50):
         controller._wait_for_events()
-        stop.now += 0.19  # and the pause of 0.01 after the event
+        controller._stop.now += 0.19  # and the pause of 0.01 after the event
         policies.event_queue.publish("process-started", "1")
-    waits = [round(later - earlier - 0.1, 6) for earlier, later in itertools.pairwise(begun)]
-    assert set(waits) == {0.2}
+    assert set(waits()) == {0.2}
 
 
-def test_a_reconcile_that_takes_long_is_followed_by_no_longer_rest(policies, monkeypatch):
-    stop, begun = Stop(1000.0), []
-    reconcile = policies.reconcile
-
-    def slow(*call, **options):
-        begun.append(stop.now)
-        stop.now += 30.0
-        return reconcile(*call, **options)
-
-    monkeypatch.setattr(policies, "reconcile", slow)
-    controller = PolicyController(policies, "h1", resync_seconds=0.0, measure_seconds=60.0, clock=lambda: stop.now)
-    monkeypatch.setattr(controller, "_stop", stop)
+def test_a_reconcile_that_takes_long_is_followed_by_no_longer_rest(slow):
+    controller, waits = slow(30.0, 0.0)
     for _ in range(4):
         controller._wait_for_events()
-    assert {round(later - earlier - 30.0, 6) for earlier, later in itertools.pairwise(begun)} == {0.5}
+    assert set(waits()) == {0.5}
 
 
-def test_a_resync_waits_for_the_end_of_a_rest(policies, monkeypatch):
-    stop, begun = Stop(5.0), []
-    reconcile = policies.reconcile
-
-    def slow(*call, **options):
-        begun.append(stop.now)
-        stop.now += 0.1
-        return reconcile(*call, **options)
-
-    monkeypatch.setattr(policies, "reconcile", slow)
-    controller = PolicyController(policies, "h1", resync_seconds=0.0, measure_seconds=60.0, clock=lambda: stop.now)
-    controller._stop = stop
+def test_a_resync_waits_for_the_end_of_a_rest(slow):
+    controller, waits = slow(0.1, 0.0)
     for _ in range(8):
         controller._wait_for_events()
-    waits = [round(later - earlier - 0.1, 6) for earlier, later in itertools.pairwise(begun)]
-    assert waits == [0.0] * 5 + [0.2] * 3
+    assert waits() == [0.0] * 5 + [0.2] * 3
 
 
 def test_stopping_does_not_wait_for_events(policies, monkeypatch):

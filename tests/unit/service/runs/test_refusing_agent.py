@@ -3,12 +3,10 @@
 import time
 import uuid
 from contextlib import closing
-from datetime import timedelta
 
 import pytest
-from support.clock import Clock
 from support.fakes.hosted_agent import HostedAgent
-from support.values import NOON, busy_host, busy_plan, make_change, make_run, make_snapshot
+from support.values import NOON, busy_host, make_run
 
 from pinner.model.errors import Busy
 from pinner.model.page import PageRequest
@@ -30,11 +28,6 @@ class RefusingAgent(HostedAgent):
 
 
 @pytest.fixture
-def clock():
-    return Clock(timedelta(seconds=1))
-
-
-@pytest.fixture
 def agent(tmp_path, clock):
     made = RefusingAgent(tmp_path / "agent", busy_host(), clock)
     yield made
@@ -46,14 +39,6 @@ def agent(tmp_path, clock):
 def parts(agent, store, clock):
     with closing(ServiceParts({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)) as made:
         yield made
-
-
-@pytest.fixture
-def plan(store):
-    basis = store.snapshots.add(make_snapshot())
-    made = busy_plan("plan-3", basis, (make_change(90 + 10 * n, after=str(n), threads=2) for n in (1, 2, 3)))
-    store.plans.add(made, NOON)
-    return made
 
 
 def wait_through(service, run):
