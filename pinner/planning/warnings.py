@@ -12,14 +12,16 @@ from pinner.model.plan.objective import Objective
 from pinner.model.plan.plan import Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.text import listed
 from pinner.planning.available import exclusions, restrictions
 from pinner.planning.available.exclusions import unknown_guests
+from pinner.planning.available.operator_pins import owned
 from pinner.planning.available.slices import is_full
 from pinner.planning.changes import exchange_warning
 from pinner.planning.objective import MeasuredAnswer, excused_warning
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
-from pinner.planning.request.processes import moves_processes, moving
+from pinner.planning.request.processes import moves_processes, moving, process_target
 from pinner.planning.strategies.strategy import Strategy
 
 _ALWAYS_READ = (
@@ -60,6 +62,8 @@ def of_host(context: Context, strategies: Mapping[str, Strategy], roles: Roles) 
             "uses; plan a rebalance to free these CPUs for it"
         )
     yield from restrictions.warnings(context.allocatable)
+    if using := list(_using_owned(context)):
+        yield f"processes that stay may use CPUs that pins of guests own: {listed(using, restrictions.NAMED)}"
     for guest in snapshot.guests:
         yield from exclusions.warnings_of_flavor(guest, strategies)
     yield from _absent(snapshot, request)
@@ -86,6 +90,18 @@ def of_plan(
     yield from _realtime_warnings(snapshot, context.request, answer.roles, measured.masks)
     yield from core_classes.warnings(snapshot, answer.wanted)
     yield from filter(None, [excused_warning(objective), exchange_warning(needed)])
+
+
+def _using_owned(context: Context) -> Iterator[str]:
+    own = union(owned(context.snapshot, context.request).values())
+    processes = {process_target(process): process for process in context.snapshot.processes} if own else {}
+    for left in context.skipped:
+        process = processes.get(left.target)
+        if process is None or process.immovable_reason in ("per-cpu", "guest"):
+            continue
+        staying = (thread for thread in process.threads if not left.threads or thread.tid in left.threads)
+        if using := own & union(thread.affinity for thread in staying if thread.immovable_reason != "per-cpu"):
+            yield f"{left.target} (CPUs {using})"
 
 
 def _absent(snapshot: Snapshot, request: Request) -> Iterator[str]:

@@ -53,6 +53,16 @@ def owned(snapshot: Snapshot, request: Request) -> dict[str, CpuSet]:
     return by_guest
 
 
+def beside_vcpus(snapshot: Snapshot, request: Request) -> Iterator[tuple[Guest, OperatorPin, CpuSet]]:
+    """Pins of QEMU's own threads to one core, with its CPUs, of guests whose vCPUs own other CPUs."""
+    own, topology = owned(snapshot, request), snapshot.topology
+    for guest in released(snapshot, request).guests:
+        for pin in guest.operator_pins if guest.uuid in own else ():
+            cpus = (pin.cpus & topology.online) - own[guest.uuid]
+            if pin.kind != "vcpu" and cpus and cpus <= topology.online_cores[cpus.lowest]:
+                yield guest, pin, cpus
+
+
 def vcpu_pins(snapshot: Snapshot, request: Request) -> Iterator[tuple[Guest, int | None, CpuSet]]:
     """Of the guests that the request leaves alone, online."""
     for guest in released(snapshot, request).guests:

@@ -29,7 +29,7 @@ from pinner.planning.available.exclusions import (
     own_cpus,
 )
 from pinner.planning.available.numa import allowed
-from pinner.planning.available.operator_pins import owned
+from pinner.planning.available.operator_pins import beside_vcpus, owned
 from pinner.planning.available.slices import ROLES
 
 NAMED = 5
@@ -68,7 +68,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """One a mask, with one process's name: a firm one's, else the most loaded one's."""
+    """One a mask, with one process's name: a firm one's, else the most loaded one's; and pins of QEMU's own."""
 
     counting: tuple[RestrictedAffinity, ...]
     idle: tuple[RestrictedAffinity, ...]
@@ -88,7 +88,14 @@ def restrictions(snapshot: Snapshot, request: Request) -> Restrictions:
     for mask, holders in by_mask.items():
         restriction = _restriction(mask, holders)
         (counting if any(each.counts for each in holders) else idle).append(restriction)
-    return Restrictions(tuple(counting), tuple(idle))
+    return Restrictions((*counting, *_beside_vcpus(snapshot, request)), tuple(idle))
+
+
+def _beside_vcpus(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffinity]:
+    for guest, pin, cpus in beside_vcpus(snapshot, request):
+        part = "" if pin.part is None else f" {pin.part}"
+        owner = f"guest {guest.name}'s {pin.kind}{part}"
+        yield RestrictedAffinity(cpus, owner, firm=False, named=True, guest=guest.uuid)
 
 
 def keeping(base: AllocatableCpus, affinities: Iterable[RestrictedAffinity]) -> AllocatableCpus:

@@ -296,17 +296,20 @@ def why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) ->
         return f"it cannot be read: {guest.unread}"
     if guest.dedicated:
         return f"Nova dedicates CPUs {nova_cpus(guest, allocatable.online)} to it{_emulators(guest, request)}"
+    own = _owned(guest, allocatable)
+    if is_excluded_guest(guest, request):
+        return f"{_why_excluded(guest)}{own if pins_of(guest) else ''}"
+    return f"{_operators_pins(guest)}{own or '; it owns no CPU'}; to place it, name it in guests (--guest)"
+
+
+def _why_excluded(guest: Guest) -> str:
     if exclusions.is_excluded_by_flavor(guest):
         return f"its flavor excludes it ({exclusions.EXCLUDED})"
     if guest.is_migrating:
         return "its migration has not ended"
     if guest.leaving:
         return "it is being migrated away"
-    if guest.excluded:
-        return "its metadata excludes it (pin-off)"
-    if is_named(guest, request.excluded_guests):
-        return "the request excludes it (excluded_guests)"
-    return f"{_operators_pins(guest)}{_owned(guest, allocatable)}; to place it, name it in guests (--guest)"
+    return "its metadata excludes it (pin-off)" if guest.excluded else "the request excludes it (excluded_guests)"
 
 
 def _operators_pins(guest: Guest) -> str:
@@ -326,7 +329,8 @@ def _owned(guest: Guest, allocatable: AllocatableCpus) -> str:
     ]
     shared = f" (it shares {listed(others, _NAMED)})" if others else ""
     rest = union(pin.cpus for pin in pins_of(guest) if pin.kind == "vcpu") & allocatable.online - own
-    return (f"; it owns CPUs {own}{shared}" if own else "") + (f"; other guests may share CPUs {rest}" if rest else "")
+    none = f"; it owns none of CPUs {rest}: pins to more cores than vCPUs only restrict it" if rest else ""
+    return (f"; it owns CPUs {own}{shared}" if own else "") + none
 
 
 def _emulators(guest: Guest, request: Request) -> str:

@@ -90,9 +90,9 @@ def test_an_excluded_guest_and_one_that_nova_pinned_keep_their_own_reasons() -> 
     guests = (replace(pinned(1, "20"), excluded=True), replace(pinned(2, "21"), dedicated=True), pinned(3, "22"))
     made = plan(host(*guests), "s", Request(excluded_guests=("g3",)))
     assert [left.why for left in made.skipped] == [
-        "its metadata excludes it (pin-off)",
+        "its metadata excludes it (pin-off); it owns CPUs 20",
         "Nova dedicates CPUs 21 to it",
-        "the request excludes it (excluded_guests)",
+        "the request excludes it (excluded_guests); it owns CPUs 22",
     ]
 
 

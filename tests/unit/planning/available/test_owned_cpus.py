@@ -3,8 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from data.field.pins import fifo, hana_pairs, one_node_pins, overlap, shared_pins, since_the_run, whole_cores
-from support.hosts import applied, cpus
+from data.field.pins import (
+    emulator_pin,
+    fifo,
+    hana_pairs,
+    one_node_pins,
+    overlap,
+    shared_pins,
+    since_the_run,
+    whole_cores,
+)
+from support.hosts import applied, cpus, process
 
 from pinner.model.errors import Invalid, Refused
 from pinner.model.plan.plan import Plan
@@ -79,7 +88,10 @@ def test_pins_to_a_node_own_it_where_the_vcpus_can_use_it_alone():
     )
     assert full.roles.cpus == one_node_pins.ROLES_OF_FULL
     assert few.roles.cpus >= one_node_pins.NODE
-    assert "; other guests may share CPUs 0-15; to place it" in why(few)[0]
+    assert why(few)[0].endswith(
+        "; it owns none of CPUs 0-15: pins to more cores than vCPUs only restrict it; to place it, name it in guests "
+        "(--guest)"
+    )
     assert (part.roles.housekeeping, part.roles.emulator) == (
         one_node_pins.HOUSEKEEPING_OF_PART,
         one_node_pins.EMULATOR_OF_PART,
@@ -89,7 +101,7 @@ def test_pins_to_a_node_own_it_where_the_vcpus_can_use_it_alone():
 def test_an_excluded_guest_keeps_the_cpus_of_its_pins():
     made = plan(hana_pairs.HOST, "s", Request(excluded_guests=("g1",)))
     assert not hana_pairs.OWNED & made.roles.cpus
-    assert why(made) == ["the request excludes it (excluded_guests)"]
+    assert why(made) == ["the request excludes it (excluded_guests); it owns CPUs 4-19,116-131"]
 
 
 def test_interrupts_leave_the_cpus_that_pins_own():
@@ -149,3 +161,48 @@ def test_the_agent_gives_nobody_the_cpus_that_pins_own_by_now():
     host = since_the_run.pinned_since(since_the_run.BEFORE, "0-3")
     with pytest.raises(Refused, match="0-3 are in the restricted affinity of guest g1, which an operator pinned"):
         require_permitted(identified(made, host)[0], host, Past(cpus=made.roles.cpus), migrate_memory=False)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_set_has_the_cpu_of_an_emulator_that_an_operator_pinned_beside_its_vcpus(strategy):
+    made = plan(emulator_pin.HOST, "s", Request(strategy))
+    sets = emulator_pin.HOUSEKEEPING, emulator_pin.EMULATOR, emulator_pin.VCPU
+    assert (made.roles.housekeeping, made.roles.emulator, made.roles.vcpu) == sets
+    assert f"; it owns CPUs {emulator_pin.OWNED}; " in why(made)[0]
+    assert plan(emulator_pin.WITH_IOTHREAD, "s", Request(strategy)).roles.emulator == emulator_pin.BESIDE_IOTHREAD
+    assert plan(emulator_pin.WIDE, "s", Request(strategy)).roles.emulator == cpus("4-7")
+
+
+def test_the_cpu_of_a_pinned_emulator_is_shared_where_a_role_would_lack_its_minimum():
+    made = plan(emulator_pin.SMALL, "s", Request())
+    assert made.roles.cpus == cpus("0-1")
+    assert emulator_pin.WHY_SMALL in made.warnings
+    assert "; it owns CPUs 2-7; " in why(made)[0]
+
+
+def test_recorded_sets_keep_the_cpu_of_an_emulator_that_was_pinned_since():
+    placed = replace(emulator_pin.HOST, guests=emulator_pin.HOST.guests[1:])
+    first = plan_from_placement(placed, "s", Request(), None)
+    host = replace(applied(placed, first), guests=(emulator_pin.HOST.guests[0], *applied(placed, first).guests))
+    made = plan_from_placement(host, "s", Request(), record(first, placed, None))
+    assert made.roles.cpus == cpus("0-7,12-31")
+    assert any("the owner of guest g1's emulator restricted it to CPUs 5" in each for each in made.warnings)
+
+
+def test_a_guest_with_pins_of_its_emulator_alone_owns_no_cpu():
+    (owner, other) = emulator_pin.HOST.guests
+    alone = replace(owner, operator_pins=owner.operator_pins[-1:])
+    made = plan(replace(emulator_pin.HOST, guests=(alone, other)), "s", Request())
+    assert "emulator to 5; it owns no CPU; to place it" in why(made)[0]
+    assert 5 in made.roles.cpus
+
+
+def test_a_warning_names_busy_processes_that_stay_on_the_cpus_of_an_owner():
+    osd = process(2301, 85.0, "8", name="ceph-osd", reasons=["restricted"])
+    idle = process(2302, 0.0, "9", name="idle", reasons=["restricted"])
+    busy = replace(emulator_pin.HOST, processes=(*emulator_pin.HOST.processes, osd, idle))
+    warning = "processes that stay may use CPUs that pins of guests own: process ceph-osd (2301) (CPUs 8)"
+    assert warning in plan(busy, "s", Request()).warnings
+    moved = plan(busy, "s", Request(processes=("ceph-osd",)))
+    assert warning not in moved.warnings
+    assert {want.cpus for want in moved.wanted if want.target.kind == "process"} == {emulator_pin.HOUSEKEEPING}
