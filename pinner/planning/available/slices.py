@@ -90,7 +90,9 @@ def _of_node(
     if not free or not any(autos):
         return Slices(vcpu=free)
     if len(cores) == 1:
-        return _one_core((free, for_guests, for_vcpus), node, autos, isolating=isolating)
+        emulator = for_guests if autos[1] else CpuSet()
+        vcpu = CpuSet() if isolating else for_vcpus
+        return _one_core(Slices(free if autos[0] else CpuSet(), emulator, vcpu), node)
     has_isolated = isolating and bool(allocatable.exclusive & allocatable.nodes[node])
     take = _Take(allocatable, size, len(free) // (1 if has_isolated else MOST))
     others = 1 if has_isolated or not autos[1] else len(ROLES) - 1
@@ -128,16 +130,11 @@ def _beside_isolated(
     return Slices(housekeeping, emulator, rest.cpus - emulator)
 
 
-def _one_core(
-    sets: tuple[CpuSet, CpuSet, CpuSet], node: int | None, autos: tuple[bool, bool], *, isolating: bool
-) -> Slices:
-    """``sets``: free, of these for guests, of these for vCPUs."""
-    free, for_guests, for_vcpus = sets
-    housekeeping, emulator = free if autos[0] else CpuSet(), for_guests if autos[1] else CpuSet()
-    vcpu = CpuSet() if isolating else for_vcpus
-    sharing = [name for name, cpus in zip(ROLES, (housekeeping, emulator, vcpu), strict=True) if cpus]
-    note = f"{_begin(node)}has one free core: {', '.join(sharing)} share CPUs {free}" if len(sharing) > 1 else ""
-    return Slices(housekeeping, emulator, vcpu, note)
+def _one_core(one: Slices, node: NodeId) -> Slices:
+    sets = zip(ROLES, (one.housekeeping, one.emulator, one.vcpu), strict=True)
+    sharing = {name: cpus for name, cpus in sets if cpus}
+    note = f"{_begin(node)}has one free core: {', '.join(sharing)} share CPUs {union(sharing.values())}"
+    return replace(one, note=note) if len(sharing) > 1 else one
 
 
 @dataclass(frozen=True, slots=True)
