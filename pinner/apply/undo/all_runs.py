@@ -29,7 +29,7 @@ from pinner.model.change import (
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import DEFINED, PINNED, cpus_of
-from pinner.model.machine.process import Lineage, main_thread, may_inherit_of_guest
+from pinner.model.machine.process import Lineage, main_thread, may_inherit_of_guest, may_start_threads_of
 from pinner.model.run.journal import IN_PART, Damaged, Entry, InForce, Run
 
 NO_PINS = "<cputune/>"
@@ -220,7 +220,7 @@ class _Histories:
             if source is history or (other.kind == "process") != (target.kind == "process"):
                 continue
             if target.kind != "process":
-                if other.owner == target.owner and may_inherit_of_guest(thread.started, since, seen):
+                if may_start_threads_of(other, target) and may_inherit_of_guest(thread.started, since, seen):
                     yield source
             elif since is not None and thread.started >= since.since and _same_boot(source, history):
                 yield source

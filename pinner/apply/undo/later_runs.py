@@ -26,7 +26,7 @@ from pinner.model.change import (
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.pins_metadata import restored
 from pinner.model.kinds import PINNED, State
-from pinner.model.machine.process import Lineage, main_thread, may_inherit_of_guest
+from pinner.model.machine.process import Lineage, main_thread, may_inherit_of_guest, may_start_threads_of
 from pinner.model.run.journal import Damaged, Entry, InForce, Run
 
 
@@ -138,8 +138,8 @@ class _Source:
         if thread.cpus not in self.masks or self.prior_mask in self.masks:
             return False
         if self.target.kind != "process" or target.kind != "process":
-            same = self.target.owner == target.owner and (self.target.kind != target.kind or self.target == target)
-            return same and may_inherit_of_guest(thread.started, self.since, seen)
+            starts = self.target == target or may_start_threads_of(self.target, target)
+            return starts and may_inherit_of_guest(thread.started, self.since, seen)
         if seen is None or self.since is None or seen.boot != self.since.boot or thread.started < self.since.since:
             return False
         return "" in (seen.service, self.since.service) or seen.service == self.since.service

@@ -172,6 +172,12 @@ def main_thread(target: Target, threads: Iterable[ThreadMask]) -> ThreadKey | No
     return oldest.key if oldest and target.kind == "emulator" else None
 
 
+def may_start_threads_of(source: Target, target: Target) -> bool:
+    """Of two parts of one guest: the emulator starts the vCPUs and iothreads; these start only workers of the
+    emulator."""
+    return source.owner == target.owner and source.key != target.key and "emulator" in (source.kind, target.kind)
+
+
 def may_inherit_of_guest(started: int, since: Lineage | None, seen: Lineage | None) -> bool:
     """Whether a thread may have inherited the mask that another part of the guest got at ``since``; ``started`` is its
     start, ``seen`` when it was found. None: not known."""

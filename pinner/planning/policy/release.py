@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from pinner.model.change import AffinityChange, TargetKey, ThreadKey, ThreadMask
+from pinner.model.change import AffinityChange, Target, TargetKey, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
-from pinner.model.machine.process import Lineage, Thread, main_thread, may_inherit_of_guest
+from pinner.model.machine.process import Lineage, Thread, main_thread, may_inherit_of_guest, may_start_threads_of
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.objective import compared
 from pinner.model.plan.plan import Basis, Plan, Roles, Wanted, plan_id
@@ -37,7 +37,7 @@ class Placed:
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    owner: str
+    target: Target
     since: Lineage | None
     """Facts at the first change."""
     given: set[CpuSet] = field(default_factory=set)
@@ -62,7 +62,7 @@ def past_of(done: Iterable[Entry]) -> Placed:
     for entry in done:
         change = entry.change
         if isinstance(change, AffinityChange):
-            part = parts.setdefault(change.target.key, _Part(change.target.owner, entry.lineage))
+            part = parts.setdefault(change.target.key, _Part(change.target, entry.lineage))
             masks = (*change.before, *entry.found)
             main = main_thread(change.target, masks)
             for mask in masks:
@@ -87,9 +87,8 @@ def _add(mask: ThreadMask, part: _Part, sources: tuple[_Part, ...]) -> None:
 def _sources(mask: ThreadMask, part: _Part, seen: Lineage | None, parts: Iterable[_Part]) -> Iterator[_Part]:
     """Parts from which a thread may have its mask; ``seen``: when it was found."""
     for other in parts:
-        if other is part or other.owner != part.owner or mask.cpus not in other.given:
-            continue
-        if may_inherit_of_guest(mask.started, other.since, seen):
+        starts = may_start_threads_of(other.target, part.target)
+        if starts and mask.cpus in other.given and may_inherit_of_guest(mask.started, other.since, seen):
             yield other
 
 

@@ -147,17 +147,19 @@ def test_a_rollback_that_died_corrects_the_later_run_once(host, journal, monkeyp
 
 
 @pytest.mark.parametrize("order", [("r1", "r2"), ("r2",), ("",)])
-def test_the_main_thread_of_a_guest_inherits_no_mask_of_a_vcpu(host, journal, order):
-    """The guest has restarted, and another program moves its emulator to the CPUs that r1 gave to a vCPU."""
+@pytest.mark.parametrize("target", [emulator(), vcpu(0)])
+def test_the_main_thread_and_the_vcpus_of_a_guest_inherit_no_mask_of_a_vcpu(host, journal, target, order):
+    """The guest has restarted, and another program moves the target to the CPUs that r1 gave to a vCPU."""
+    host.add(vcpu(0), "0-7")
     host.add(vcpu(1), "5")
     apply(host, journal, "r1", host.change(vcpu(1), "2-3"))
-    for target in (emulator(), vcpu(1)):
-        host.threads[target] = [replace(thread, started=host.clock + 1) for thread in host.threads[target]]
-    host.move(host.threads[emulator()][0].tid, "2-3")
-    apply(host, journal, "r2", host.change(emulator(), "1"))
+    for part in (target, vcpu(1)):
+        host.threads[part] = [replace(thread, started=host.clock + 1) for thread in host.threads[part]]
+    host.move(host.threads[target][0].tid, "2-3")
+    apply(host, journal, "r2", host.change(target, "1"))
     for run in order:
         rollback(host, journal, run)
-    assert mask(host, emulator()) == "2-3"
+    assert mask(host, target) == "2-3"
 
 
 @pytest.mark.parametrize("then", ["r2", ""])
