@@ -1,13 +1,21 @@
 """A plan's objective (docs/objective.md): its terms before and after, which of them the strategy asks for, and whether
-the plan makes them worse. The rise of some terms, such as ``overcommit``, is excused."""
+the plan makes them worse.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+The rise of ``overcommit`` and ``vcpu_overload`` is excused as far as it comes from CPUs that vCPUs give up because
+these are not for them: housekeeping's, the emulators', another owner's, or outside the guest's bound. Of both sets, at
+most as many CPUs count as automatic sets would have."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pinner.model.change import AffinityChange, PlannedChange, of_vcpus
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan.objective import COST, LEAST, Objective, Term, compared, rise, value_of
-from pinner.model.plan.plan import GuestMemory
+from pinner.model.errors import Invalid, NoFit
+from pinner.model.plan.objective import COST, LEAST, Objective, Term, compared, harm, rise, value_of
+from pinner.model.plan.plan import GuestMemory, Roles
+from pinner.model.plan.request import AUTO
 from pinner.planning.objective_terms import SPREAD, MeasuredPlacement, ObjectiveMeasure, weights
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
@@ -42,11 +50,15 @@ def of_plan(
     memory: Iterable[GuestMemory],
 ) -> Objective:
     """``staying``: the answer that leaves well placed guests where they are."""
-    before = measure.values({}) | {"unplaced_guests": float(_unplaced_before(context, staying))}
+    now, after = measure.values({}), measured.values
+    before = now | {"unplaced_guests": float(_unplaced_before(context, staying))}
+    excused = excused_rises(measure, now, after, measured.masks, kept=_kept_cpus(context, measured.answer.roles))
+    # A strategy leaves out only guests that do not fit.
+    excused |= {"unplaced_guests": after["unplaced_guests"]}
     cost = {"moved_threads": float(_moved_threads(changes)), "moved_memory": _moved_mib(changes, memory)}
     if _only_restores(context, changes):
         asked = asked - SPREAD
-    return compared(before, measured.values | cost, weights(context.snapshot, context.request), asked)
+    return compared(before, after | cost, weights(context.snapshot, context.request), asked, excused)
 
 
 def between(context: Context, asked: frozenset[str], first: MeasuredAnswer, second: MeasuredAnswer) -> Objective:
@@ -82,20 +94,63 @@ def _only_restores(context: Context, changes: Iterable[PlannedChange]) -> bool:
     return bool(affinities) and all(context.places.get(each.target.key) == each.after for each in affinities)
 
 
-def harm(objective: Objective) -> float:
-    """How far the tier rises that a plan makes worse; a rise of excused terms does not count."""
-    return _harm(_worse(objective))
+_GIVEN_UP = ("vcpu_overload", "overcommit")
+"""Terms that rise where vCPUs give up CPUs."""
+
+
+def excused_rises(
+    measure: ObjectiveMeasure,
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    planned: Mapping[int, CpuSet],
+    *,
+    kept: CpuSet,
+    masks_before: Mapping[int, CpuSet] = MappingProxyType({}),
+) -> dict[str, float]:
+    """The rises if vCPUs only gave up the CPUs that are not ``kept``, or outside their bound. ``before``, ``after``:
+    values of the terms."""
+    if all(after[name] <= before[name] for name in _GIVEN_UP):
+        return {}
+    values = measure.values(measure.keeping(planned, kept, masks_before))
+    return {name: values[name] - before[name] for name in _GIVEN_UP}
+
+
+def _kept_cpus(context: Context, roles: Roles) -> CpuSet:
+    """CPUs whose loss by a vCPU is not excused: those for vCPUs, isolated ones, and those that the two sets have beyond
+    the number of automatic sets, of the sizes that the load needs."""
+    for_vcpus = roles.vcpu | context.snapshot.topology.isolated
+    request, allocatable = context.request, context.allocatable
+    if request.housekeeping == request.emulator == AUTO and allocatable.steps is None:
+        return for_vcpus
+    request = replace(request, housekeeping=AUTO, emulator=AUTO)
+    needed = replace(context, request=request, allocatable=replace(allocatable, steps=None), placement=None)
+    automatic = CpuSet()
+    with suppress(Invalid, NoFit):
+        automatic = _of_roles(needed.resolve().roles)
+    taken = _of_roles(roles)
+    first = (*(taken & automatic), *(taken - automatic))
+    return for_vcpus | CpuSet.of(first[len(automatic) :])
+
+
+def _of_roles(roles: Roles) -> CpuSet:
+    return (roles.housekeeping | roles.emulator) - roles.vcpu
 
 
 def harmed(objective: Objective) -> tuple[Term, ...]:
-    """The terms of the tier that a plan makes worse; none where only excused terms rise."""
-    return _worse(objective) if harm(objective) >= LEAST else ()
+    """The asked-for terms of the first tier that changes, without what is excused, if it gets worse; else none."""
+    for tier in objective.tiers():
+        wanted = tuple(term for term in tier if term.asked and term.tier < COST)
+        if abs(harm(wanted)) >= LEAST:
+            return wanted if harm(wanted) > 0 else ()
+    return ()
 
 
 def worsening(objective: Objective) -> str:
-    """The tier that a plan makes worse, and its term that rises most; else empty."""
-    worse = harmed(objective)
-    return _numbers(worse) if worse else ""
+    """The tier that a plan makes worse, and its term that does most of the harm; else empty."""
+    if not (worse := harmed(objective)):
+        return ""
+    excused = rise(worse) - harm(worse)
+    return _numbers(worse, lambda term: term.harm, f", of which {excused:.2f} is excused" if excused >= LEAST else "")
 
 
 def values_by_tier(objective: Objective) -> tuple[float, ...]:
@@ -104,40 +159,27 @@ def values_by_tier(objective: Objective) -> tuple[float, ...]:
 
 
 def excused_warning(objective: Objective) -> str:
-    worse = _worse(objective)
-    if not worse or _harm(worse) >= LEAST:
+    tier = objective.decisive()
+    if rise(tier) < LEAST or harmed(objective):
         return ""
-    why = " and ".join(_EXCUSED[term.name] for term in worse if term.name in _EXCUSED and term.rise >= LEAST)
-    return f"the plan makes the objective worse, {_numbers(worse)}; it may be applied, because {why}"
+    excused = (term for term in tier if term.weight * term.excused >= LEAST)
+    why = " and ".join(dict.fromkeys(_EXCUSES[term.name] for term in excused))
+    return f"the plan makes the objective worse, {_numbers(tier, _excused_rise)}; it may be applied, because {why}"
 
 
-_EXCUSED: Mapping[str, str] = {
+_EXCUSES: Mapping[str, str] = {
     "unplaced_guests": "only guests that do not fit are left out",
-    "overcommit": "vCPUs give up CPUs to housekeeping and emulators",
+    **dict.fromkeys(_GIVEN_UP, "vCPUs give up CPUs that are not for them"),
 }
-"""Terms whose rise alone is no harm, and why."""
 
 
-def _numbers(worse: tuple[Term, ...]) -> str:
-    most = max(sorted(worse, key=lambda term: term.name), key=lambda term: term.rise)
-    before, after = value_of(worse)
+def _excused_rise(term: Term) -> float:
+    return term.rise - term.harm
+
+
+def _numbers(tier: tuple[Term, ...], part: Callable[[Term], float], note: str = "") -> str:
+    """With the term that has the largest ``part``."""
+    most = max(sorted(tier, key=lambda term: term.name), key=part)
+    before, after = value_of(tier)
     term = f"{most.name} {most.before:.2f} -> {most.after:.2f} {most.unit}"
-    return f"tier {most.tier} {before:.2f} -> {after:.2f}, most of it by {term}"
-
-
-def _worse(objective: Objective) -> tuple[Term, ...]:
-    """A tier in which only excused terms rise is the answer, unless a lower tier does harm."""
-    excused: tuple[Term, ...] = ()
-    for tier in objective.tiers():
-        wanted = tuple(term for term in tier if term.asked and term.tier < COST)
-        if rise(wanted) <= -LEAST:
-            break
-        if rise(wanted) >= LEAST:
-            if _harm(wanted) >= LEAST:
-                return wanted
-            excused = excused or wanted
-    return excused
-
-
-def _harm(terms: tuple[Term, ...]) -> float:
-    return min(rise(terms), rise(tuple(term for term in terms if term.name not in _EXCUSED)))
+    return f"tier {most.tier} {before:.2f} -> {after:.2f}{note}, most of it by {term}"

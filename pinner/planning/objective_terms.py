@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import fsum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
@@ -354,3 +355,18 @@ class ObjectiveMeasure:
 
     def values(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
         return dict(self.measured(planned).values)
+
+    def keeping(
+        self, planned: Mapping[int, CpuSet], kept: CpuSet, before: Mapping[int, CpuSet] = MappingProxyType({})
+    ) -> dict[int, CpuSet]:
+        """``planned``, but each vCPU in it keeps those of its CPUs, of ``before`` or now, that are in ``kept`` and in
+        its guest's bound, if it has one there."""
+        masks = dict(planned)
+        for guest, _ in self.guests.values():
+            bound = bound_of(guest, self.places.topology)
+            for vcpu in guest.vcpus:
+                if vcpu.thread and (tid := vcpu.thread.tid) in planned:
+                    mask = before.get(tid, vcpu.thread.affinity) & kept
+                    mask = mask if bound is None else bound.of(guest.vcpu_targets[vcpu.id]).within(mask)
+                    masks[tid] = mask or masks[tid]
+        return masks

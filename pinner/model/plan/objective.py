@@ -6,7 +6,8 @@ weighted terms are added up.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from pinner.model.errors import Invalid
 
@@ -67,10 +68,17 @@ class Term:
     """Its value after an apply."""
     asked: bool = True
     """Whether the request's strategy tries to lower it."""
+    excused: float = field(default=0.0, metadata={"exclude_if": lambda excused: not excused})
+    """The part of its rise that makes no plan worse. JSON leaves it out where it is 0."""
 
     @property
     def rise(self) -> float:
         return self.weight * (self.after - self.before)
+
+    @property
+    def harm(self) -> float:
+        """Its rise without the excused part; negative where it falls."""
+        return self.rise - self.weight * self.excused
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,28 +134,42 @@ def rise(terms: tuple[Term, ...]) -> float:
     return round(math.fsum(term.rise for term in terms), _DIGITS)
 
 
+def harm(terms: tuple[Term, ...]) -> float:
+    """The same, without what is excused."""
+    return round(math.fsum(term.harm for term in terms), _DIGITS)
+
+
 def value_of(terms: tuple[Term, ...]) -> tuple[float, float]:
     """The same, before and after."""
     before, after = (math.fsum(term.weight * getattr(term, side) for term in terms) for side in ("before", "after"))
     return round(before, _DIGITS), round(after, _DIGITS)
 
 
-def compared(before: Values, after: Values, weights: Values, asked: frozenset[str] | None = None) -> Objective:
+def compared(
+    before: Values,
+    after: Values,
+    weights: Values,
+    asked: frozenset[str] | None = None,
+    excused: Values = MappingProxyType({}),
+) -> Objective:
     """A term without a value counts as 0. ``weights`` has every term; ``asked`` are those that the strategy tries to
-    lower (None: all)."""
-    return Objective(
-        tuple(
-            Term(
-                kind.name,
-                kind.tier,
-                kind.unit,
-                weights[kind.name],
-                round(before.get(kind.name, 0.0), _DIGITS),
-                round(after.get(kind.name, 0.0), _DIGITS),
-                asked is None or kind.name in asked,
-            )
-            for kind in TERMS
-        )
+    lower (None: all). A term is excused for its whole rise at most."""
+    return Objective(tuple(_term(kind, before, after, weights, asked, excused) for kind in TERMS))
+
+
+def _term(
+    kind: TermKind, before: Values, after: Values, weights: Values, asked: frozenset[str] | None, excused: Values
+) -> Term:
+    now, then = (round(values.get(kind.name, 0.0), _DIGITS) for values in (before, after))
+    return Term(
+        kind.name,
+        kind.tier,
+        kind.unit,
+        weights[kind.name],
+        now,
+        then,
+        asked is None or kind.name in asked,
+        round(max(min(excused.get(kind.name, 0.0), then - now), 0.0), _DIGITS),
     )
 
 

@@ -4,13 +4,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pinner.model.change import AffinityChange, Group, group_of
+from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import KINDS
-from pinner.model.plan.objective import Objective, compared
+from pinner.model.plan.objective import Objective, compared, harm
 from pinner.model.plan.plan import Plan
 from pinner.model.policy import Drift
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import listed
-from pinner.planning.objective import harm, worsening
+from pinner.planning.objective import excused_rises, harmed, worsening
 from pinner.planning.objective_terms import SPREAD, ObjectiveMeasure, weights
 
 _NAMED = 5
@@ -37,7 +38,7 @@ class LeftAlone:
             return cls()
         parts, placed = _Parts.of(plan, snapshot, new), frozenset(new)
         while worsening(parts.effect(placed)):
-            placed -= {min(sorted(placed), key=lambda guest: harm(parts.effect(placed - {guest})))}
+            placed -= {min(sorted(placed), key=lambda guest: harm(harmed(parts.effect(placed - {guest}))))}
         reasons: dict[Group, str] = {}
         for guest in sorted(new.keys() - placed):
             if worse := worsening(parts.effect(placed | {guest})):
@@ -61,22 +62,31 @@ class _Parts:
     measure: ObjectiveMeasure
     weights: Mapping[str, float]
     asked: frozenset[str]
+    kept: CpuSet
 
     @classmethod
     def of(cls, plan: Plan, snapshot: Snapshot, new: Collection[Group]) -> "_Parts":
         measure = ObjectiveMeasure.of(snapshot, plan.request.busy_threshold)
         asked = frozenset(term.name for term in plan.objective.terms if term.asked)
-        return cls(plan, new, measure, weights(snapshot, plan.request), asked)
+        kept = plan.roles.vcpu | snapshot.topology.isolated
+        return cls(plan, new, measure, weights(snapshot, plan.request), asked, kept)
 
     def effect(self, placed: Collection[Group], before: Collection[Group] = ()) -> Objective:
         """What the places of these new guests do, where those of ``before`` have theirs already."""
-        return compared(self._values(before), self._values(placed), self.weights, self.asked - SPREAD)
+        return self._compared(self._masks(before), self._masks(placed), self.asked - SPREAD)
 
     def of_others(self) -> Objective:
-        return compared(self.measure.values({}), self._values(()), self.weights, self.asked)
+        return self._compared({}, self._masks(()), self.asked)
 
-    def _values(self, placed: Collection[Group]) -> Mapping[str, float]:
+    def _compared(
+        self, before: Mapping[int, CpuSet], planned: Mapping[int, CpuSet], asked: frozenset[str]
+    ) -> Objective:
+        now, then = (self.measure.values(masks) for masks in (before, planned))
+        excused = excused_rises(self.measure, now, then, planned, kept=self.kept, masks_before=before)
+        return compared(now, then, self.weights, asked, excused)
+
+    def _masks(self, placed: Collection[Group]) -> Mapping[int, CpuSet]:
         left = {*self.new} - {*placed}
         changes = (change for change in self.plan.changes if group_of(change.target) not in left)
         affinities = (change for change in changes if isinstance(change, AffinityChange))
-        return self.measure.values({mask.tid: change.after for change in affinities for mask in change.before})
+        return {mask.tid: change.after for change in affinities for mask in change.before}

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from support.hosts import cpus, guest, plain, process, snapshot
+from support.hosts import cpus, guest, plain, process, snapshot, topology, with_classes
 
+from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import Process
 from pinner.model.snapshot import Snapshot
 
@@ -62,3 +63,39 @@ DEMO = [_demo(load) for load in (60.0, 120.0, 190.0)]
 CPU has 3.5 vCPUs and 5 of QEMU's threads: vcpu_vs_emulator 10, vcpu_vs_host and emulator_vs_host the daemon's load h
 each, overcommit 5. As planned: vcpu_vs_emulator 10, overcommit 6, and at most 1 more of host_overload; 1 + 1 - 2h < 0
 for h > 1, and without overcommit 1 - 2h < 0 for h > 0.5. Measured, the plan is better: it is not refused."""
+
+
+def documented(load: float) -> Snapshot:
+    """The documented host: two guests of 16 vCPUs on 32 CPUs, each vCPU with this part of a CPU, and busy processes.
+
+    With ``auto`` it gets 0-3, 4-7 and 8-31 at any load. 32 vCPUs on 24 CPUs: overcommit rises by 8, and vcpu_overload
+    to 32 x load - 24, from 0.75 on. Both come from the 8 CPUs that the vCPUs give up, which is the cure."""
+    top = plain(32)
+    guests = [guest(number, 16, top.online, iothreads=1, vhost_threads=1) for number in (1, 2)]
+    return snapshot(
+        top,
+        guests,
+        [process(300, 40.0, "0-31", "0-31"), *(_vcpus(900 + number, each, load) for number, each in enumerate(guests))],
+    )
+
+
+def _vcpus(pid: int, of: Guest, load: float) -> Process:
+    threads = tuple(replace(vcpu.thread, load=100 * load) for vcpu in of.vcpus if vcpu.thread)
+    qemu = process(pid, 100 * load * len(threads), "0-31", name="qemu")
+    return replace(qemu, threads=threads, immovable_reason="guest")
+
+
+P_AND_E = topology({0: [*([cpu, cpu + 1] for cpu in range(0, 16, 2)), *([cpu] for cpu in range(16, 32))]})
+BETWEEN_GUESTS = snapshot(
+    with_classes(P_AND_E, "0-15", "16-31"),
+    [
+        guest(1, 14, cpus("4-19"), restriction=cpus("4-19")),
+        guest(2, 4, cpus("12-19"), restriction=cpus("12-19")),
+    ],
+)
+"""i9-13900K. Housekeeping and emulators get 20-27, of which no vCPU uses one. The second guest gets 12-15, cores of one
+class. Now 12-19 have 14/16 + 4/8 vCPUs each: overcommit 8 x 0.375 = 3. As planned 12-15 have 14/16 + 1 each: 4 x 0.875
+= 3.5. That half CPU comes from no role: it counts, and so tier 6 gets worse by 0.4."""
+
+BESIDE_NOVA = snapshot(plain(32), [guest(number, 12, cpus("0-31")) for number in (1, 2)], dedicated=cpus("16-31"))
+"""Nova dedicates CPUs 16-31, over which both guests float. They give them up: 24 vCPUs on 8-15, overcommit 16."""

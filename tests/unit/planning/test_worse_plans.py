@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from data.field.worse_plans import DEMO, STARVED_DAEMON, TWO_BUSY_CPUS
+from data.field.worse_plans import BESIDE_NOVA, BETWEEN_GUESTS, DEMO, STARVED_DAEMON, TWO_BUSY_CPUS, documented
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.hosts import applied, cpus, guest, plain, process, snapshot, topology
 
+from pinner.model.plan.objective import harm
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
@@ -35,6 +36,54 @@ def test_the_plan_of_the_demo_is_not_worse(host: Snapshot) -> None:
     request = Request(guests=("g1", "g2", "g3", "g4"), processes=("900",))
     made = plan(host, "s", request)
     assert (made.worse, str(made.roles.housekeeping), str(made.roles.vcpu)) == ("", "0", "1")
+
+
+@pytest.mark.parametrize("load", [tenth / 10 for tenth in range(1, 11)])
+def test_the_documented_host_has_the_documented_sets_at_any_load_of_its_vcpus(load: float) -> None:
+    made = plan(documented(load), "s", Request())
+    assert (str(made.roles.housekeeping), str(made.roles.emulator), str(made.roles.vcpu)) == ("0-3", "4-7", "8-31")
+    assert made.worse == ""
+    overcommit, overload = (made.objective.term(name) for name in ("overcommit", "vcpu_overload"))
+    assert (overcommit.excused, overload.excused) == (8.0, pytest.approx(overload.after - overload.before))
+
+
+@pytest.mark.parametrize(
+    ("housekeeping", "emulator"), [("0-3", "4-7"), ("24-27", "28-31"), ("auto", "28-31"), ("0-1", "2-3")]
+)
+def test_a_list_is_excused_for_as_many_cpus_as_automatic_sets_have(housekeeping: str, emulator: str) -> None:
+    made = plan(documented(0.9), "s", Request(housekeeping=housekeeping, emulator=emulator))
+    assert (made.worse, harm(made.objective.decisive()) < 0) == ("", True)
+
+
+@pytest.mark.parametrize("load", [0.05, 0.5])
+def test_a_list_of_more_cpus_than_automatic_sets_have_counts_for_the_others(load: float) -> None:
+    """32 vCPUs on two CPUs: 30 of overcommit, of which the 8 automatic CPUs make 8."""
+    made = plan(documented(load), "s", Request(housekeeping="0-27", emulator="28-29"))
+    term = made.objective.term("overcommit")
+    assert (term.after, term.excused) == (30.0, 8.0)
+    assert ", of which 8.00 is excused, most of it by overcommit 0.00 -> 30.00 CPUs" in made.worse
+    assert made.worse.endswith("plan with --housekeeping auto --emulator auto")
+
+
+def test_overcommit_between_guests_is_not_excused() -> None:
+    made = plan(BETWEEN_GUESTS, "s", Request())
+    assert made.objective.term("overcommit").excused == 0
+    assert "most of it by overcommit 3.00 -> 3.50 CPUs" in made.worse
+
+
+def test_vcpus_may_give_up_cpus_of_another_owner() -> None:
+    made = plan(BESIDE_NOVA, "s", Request(housekeeping="0-3", emulator="4-7"))
+    assert (made.worse, made.objective.term("overcommit").excused) == ("", 16.0)
+
+
+def test_the_words_name_the_term_that_counts() -> None:
+    """Overcommit rises by 8, all excused. The daemon of 11 threads wants 11 CPUs, and has 4."""
+    daemon = process(300, 110.0, *["0-31"] * 11)
+    daemon = replace(daemon, threads=tuple(replace(each, run_ns=1, delay_ns=9) for each in daemon.threads))
+    host = snapshot(plain(32), [guest(number, 16, cpus("0-31")) for number in (1, 2)], [daemon])
+    made = plan(host, "s", Request(housekeeping="0-3", emulator="4-7"))
+    assert made.objective.term("overcommit").excused == made.objective.term("overcommit").rise == 8
+    assert ", of which 8.00 is excused, most of it by host_overload 0.00 -> 7.00 CPUs" in made.worse
 
 
 def test_sets_of_another_size_are_taken_where_those_of_the_load_make_it_worse() -> None:

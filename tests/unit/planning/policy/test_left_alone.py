@@ -40,7 +40,7 @@ def left_alone(*new) -> LeftAlone:
 def test_only_the_guest_whose_place_is_worse_is_left_alone(others, worse):
     alone = left_alone(WORSE, *map(near, others))
     assert [*alone.reasons] == [TargetKey("guest", WORSE.uuid, None)]
-    assert alone.why.startswith(f"guest g2 is left as it is: its place makes the objective worse: {worse}, most of it")
+    assert alone.why.startswith(f"guest g2 is left as it is: its place makes the objective worse: {worse}, ")
     assert not alone.others
 
 

@@ -45,7 +45,7 @@ def test_shared_pool_places_the_documented_sets(sets: dict[str, str]) -> None:
     # 32 vCPUs share 24 CPUs now: housekeeping and the emulators got the others.
     assert made.warnings == (
         "the plan makes the objective worse, tier 6 6.47 -> 8.00, most of it by overcommit 0.00 -> 8.00 CPUs; it may "
-        "be applied, because vCPUs give up CPUs to housekeeping and emulators",
+        "be applied, because vCPUs give up CPUs that are not for them",
     )
     assert made.worse == ""
 
