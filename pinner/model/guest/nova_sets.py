@@ -10,7 +10,8 @@ from pinner.model.snapshot import OvsDpdk, Snapshot
 
 def right_sets(snapshot: Snapshot, vcpu: CpuSet) -> NovaSets:
     """The host's sets without CPUs that are absent, offline or of Open vSwitch, without split cores where that leaves
-    CPUs, and with balanced CPUs alone for floating guests: those of a plan, ``vcpu``, where fewer than two are left."""
+    CPUs, and with balanced CPUs alone for floating guests. Where fewer than two are left, these get the CPUs of a plan,
+    ``vcpu``, that no vCPU has for itself."""
     topology, ovs = snapshot.topology, snapshot.ovs or OvsDpdk()
     alone = topology.isolated | argument_cpus(topology, "isolcpus") | snapshot.dedicated
     dedicated = (snapshot.dedicated & (topology.online | topology.offline)) - ovs.cpus - ovs.masks.lcore
@@ -20,7 +21,9 @@ def right_sets(snapshot: Snapshot, vcpu: CpuSet) -> NovaSets:
     is_possible = all(cpus - split for cpus in (dedicated, shared) if cpus) and not pinned & dedicated & split
     if is_possible:
         dedicated, shared = dedicated - split, shared - split
-    return NovaSets(dedicated, shared if len(shared) > 1 else vcpu)
+    guests = snapshot.guests
+    own = union(mask - guest.pooled for guest in guests for mask in guest.vcpu_affinities.values() if len(mask) == 1)
+    return NovaSets(dedicated, shared if len(shared) > 1 else vcpu - own)
 
 
 def split_cores(snapshot: Snapshot) -> set[CpuSet]:
