@@ -72,7 +72,10 @@ def test_on_each_host_of_the_field(host):
 
 @EACH
 def test_on_each_captured_machine(name):
-    assert list(wrong(captured_agent(configuration([]), root_of(name)).reading(0))) == []
+    """As it is, and with guests on it."""
+    reading = captured_agent(configuration([]), root_of(name)).reading(0)
+    with_guests = [HostReading(remedied_host(seed, reading.snapshot.topology)) for seed in range(3)]
+    assert [line for each in (reading, *with_guests) for line in wrong(each)] == []
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,13 @@ CARD = "0000:3b:00.0"
 NOVA = NovaIdentity("i-1", "p-1", "u-1", "m1")
 
 
-def remedied_host(seed: int) -> Snapshot:
+def remedied_host(seed: int, machine: Topology | None = None) -> Snapshot:
+    """``machine``: its topology instead of a random one."""
     chance = random.Random(seed)
-    top = _topology(chance)
-    count = len(top.online)
-    shared = chance.choice([CpuSet(), CpuSet(), *(CpuSet.of(range(first, count)) for first in (2, 4, count // 2))])
+    top = machine or _topology(chance)
+    ids = sorted(top.online)
+    count = len(ids)
+    shared = chance.choice([CpuSet(), CpuSet(), *(CpuSet.of(ids[first:]) for first in (2, 4, count // 2))])
     dedicated = _some(chance, top.online - shared, chance.choice([0, 2, 4])) if chance.random() < 0.5 else CpuSet()
     switch = _some(chance, top.online, 2) if chance.random() < 0.2 else CpuSet()
     guests = [_guest(number, chance, top, shared) for number in range(1, chance.randint(2, 4))]
