@@ -7,7 +7,6 @@ import pkgutil
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from textwrap import dedent
 from threading import Lock
 from typing import Any
 
@@ -154,7 +153,7 @@ def _add_common(path: str, method: str, operation: Json) -> None:
         operation["security"] = [{name: []} for name in SECURITY]
     parameters = [*operation.pop(HEADERS, ()), *([IDEMPOTENCY_KEY] if method == "post" else ())]
     references = [{"$ref": f"#/components/parameters/{name}"} for name in parameters]
-    described = [parameter | {"description": _description(parameter)} for parameter in operation.get("parameters", ())]
+    described = [_with_description(parameter) for parameter in operation.get("parameters", ())]
     operation["parameters"] = [*described, *references]
     codes = {code: status_of(code) for code in (Invalid.code, PinnerError.code, *operation.get(CODES, ()))}
     if versioned:
@@ -173,10 +172,11 @@ def _add_common(path: str, method: str, operation: Json) -> None:
         }
 
 
-def _description(parameter: Json) -> str:
+def _with_description(parameter: Json) -> Json:
     if parameter["in"] == "path":
-        return _PATH_PARAMETERS[parameter["name"]]
-    return str(parameter["schema"]["description"])
+        return parameter | {"description": _PATH_PARAMETERS[parameter["name"]]}
+    text = {"description": _on_one_line(parameter["schema"]["description"])}
+    return parameter | text | {"schema": parameter["schema"] | text}
 
 
 def _answer_headers(status: int, operation: str) -> Iterator[str]:
@@ -292,8 +292,8 @@ def _described(name: str, schema: Json) -> Json:
     described = {}
     for field, field_schema in fields.items():
         common = "" if "$ref" in field_schema else field_schema.get("const") or _COMMON.get(field, "")
-        text = texts.get(field, common)
-        described[field] = ({"description": text} if text else {}) | field_schema
+        text = field_schema.get("description") or texts.get(field, common)
+        described[field] = field_schema | ({"description": _on_one_line(text)} if text else {})
     return schema | {"properties": described} if fields else schema
 
 
@@ -317,7 +317,11 @@ def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
     for field, text in zip(node.body, node.body[1:], strict=False):
         match field, text:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
-                yield name, " ".join(dedent(docstring).split())
+                yield name, docstring
+
+
+def _on_one_line(docstring: str) -> str:
+    return " ".join(docstring.split())
 
 
 _DESCRIPTIONS = _field_docstrings()

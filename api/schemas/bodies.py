@@ -26,30 +26,26 @@ from pinner.model.run.journal import ApplyOptions
 class NewSnapshot(Input):
     """The duration of the CPU use measurement; the default is configured."""
 
-    sample_seconds: Annotated[
-        Seconds | None,
-        Field(
-            description="Seconds over which CPU use is measured; 0: it is not measured. Default: [host] sample_seconds."
-        ),
-    ] = None
+    sample_seconds: Seconds | None = None
+    """Seconds over which CPU use is measured; 0: it is not measured. Default: [host] sample_seconds."""
 
 
 class NewExclusion(Input):
     """Whether pinner must not change the guest's CPUs."""
 
-    excluded: Annotated[bool, Field(description="true: exclude the guest; false: include it again.")] = True
+    excluded: bool = True
+    """true: exclude the guest; false: include it again."""
 
 
 class NewApply(Input):
     """The options of an apply."""
 
-    persist: Annotated[bool, Field(description="Also write the pins into the guests' persistent definitions.")] = False
-    migrate_memory: Annotated[
-        bool, Field(description="Also move each guest's memory to the NUMA node that the plan gives to its vCPUs.")
-    ] = False
-    all_or_nothing: Annotated[
-        bool, Field(description="true: if a change fails, undo all changes; false: undo those of its guest or process.")
-    ] = False
+    persist: bool = False
+    """Also write the pins into the guests' persistent definitions."""
+    migrate_memory: bool = False
+    """Also move each guest's memory to the NUMA node that the plan gives to its vCPUs."""
+    all_or_nothing: bool = False
+    """true: if a change fails, undo all changes; false: undo those of its guest or process."""
     watch_seconds: Annotated[
         Annotated[int, Field(ge=MIN_SECONDS, le=MAX_SECONDS), Whole] | None,
         Field(
@@ -65,13 +61,8 @@ class NewApply(Input):
         ),
     ] = False
 
-    allow_worse: Annotated[
-        bool,
-        Field(
-            description="Also apply a plan that makes the objective worse (`worse` of the plan says so). Else such a "
-            "plan is refused."
-        ),
-    ] = False
+    allow_worse: bool = False
+    """Also apply a plan that makes the objective worse (`worse` of the plan says so). Else such a plan is refused."""
 
     def options(self) -> ApplyOptions:
         return ApplyOptions(**self.model_dump() | {"watch_seconds": self.watch_seconds or 0})
@@ -80,14 +71,10 @@ class NewApply(Input):
 class NewProbe(Input):
     """The windows of a probe."""
 
-    windows: Annotated[
-        Annotated[int, Field(ge=MIN_WINDOWS, le=MAX_WINDOWS), Whole],
-        Field(description="The number of windows of each placement. Four measures need five at least."),
-    ] = DEFAULT_WINDOWS
-    seconds: Annotated[
-        Annotated[int, Field(ge=MIN_WINDOW, le=MAX_WINDOW), Whole],
-        Field(description="The length of a window in seconds."),
-    ] = DEFAULT_WINDOW
+    windows: Annotated[int, Field(ge=MIN_WINDOWS, le=MAX_WINDOWS), Whole] = DEFAULT_WINDOWS
+    """The number of windows of each placement. Four measures need five at least."""
+    seconds: Annotated[int, Field(ge=MIN_WINDOW, le=MAX_WINDOW), Whole] = DEFAULT_WINDOW
+    """The length of a window in seconds."""
 
 
 class NewRollback(Input):
@@ -116,7 +103,8 @@ class SignedHeadInput(Input):
     """The number of the centre's record that the agent saw last; 0: none."""
     centre_hash: _Hash
     """The hash of that record."""
-    at: Annotated[str, Field(max_length=40, description="The agent's clock, as it was signed.")]
+    at: Annotated[str, Field(max_length=40)]
+    """The agent's clock, as it was signed."""
     key: _Base64
     """The agent's public key."""
     signature: _Base64
@@ -126,7 +114,8 @@ class SignedHeadInput(Input):
 class AnchorInput(Input):
     """An anchor from `GET /v1/audit/anchor`."""
 
-    version: Annotated[int, Field(ge=1, le=1, description="The version of this format."), Whole]
+    version: Annotated[int, Field(ge=1, le=1), Whole]
+    """The version of this format."""
     heads: Annotated[tuple[SignedHeadInput, ...], Field(min_length=1, max_length=MAX_HEADS)]
     """The signed head of each host."""
 
@@ -142,43 +131,42 @@ MAX_SPECS = 128
 class NewIdentity(Input):
     """An instance, as Nova describes it."""
 
-    instance: Annotated[ShortText, Field(description="The name of the instance.")] = ""
-    project: Annotated[ShortText, Field(description="The name of the project.")] = ""
-    user: Annotated[ShortText, Field(description="The name of the user.")] = ""
-    flavor: Annotated[ShortText, Field(description="The name of the flavor.")] = ""
-    flavor_id: Annotated[ShortText, Field(description="The id of the flavor, Nova's flavorid.")] = ""
-    extra_specs: Annotated[
-        dict[ShortText, ShortText],
-        Field(default_factory=dict, max_length=MAX_SPECS, description="The extra specs of the flavor."),
-    ]
-    has_specs: Annotated[
-        bool, Field(description="Whether extra_specs is the flavor's whole list, also where it is empty.")
-    ] = False
+    instance: ShortText = ""
+    """The name of the instance."""
+    project: ShortText = ""
+    """The name of the project."""
+    user: ShortText = ""
+    """The name of the user."""
+    flavor: ShortText = ""
+    """The name of the flavor."""
+    flavor_id: ShortText = ""
+    """The id of the flavor, Nova's flavorid."""
+    extra_specs: Annotated[dict[ShortText, ShortText], Field(default_factory=dict, max_length=MAX_SPECS)]
+    """The extra specs of the flavor."""
+    has_specs: bool = False
+    """Whether extra_specs is the flavor's whole list, also where it is empty."""
 
 
 class NewEvent(Input):
     """An event of a guest."""
 
-    host: Annotated[
-        Name | None, Field(description="The guest's host. It may be left out if the server has a single host.")
-    ] = None
-    guest: Annotated[str, Field(pattern=UUID, description="The guest's UUID.")]
-    event: Annotated[ShortText, Field(description="The event as its source names it, such as instance.reboot.end.")]
-    source: Annotated[
-        ShortText, Field(description="The source of the event, for the audit trail. By default the request's actor.")
-    ] = ""
-    at: Annotated[
-        Timestamp | None,
-        Field(
-            description="The time of the event by the clock of its publisher. By default the current time. An event "
-            "that is late, older than a day, or more than a minute ahead changes nothing that pinner knows."
-        ),
-    ] = None
-    publisher: Annotated[
-        ShortText, Field(description="The host whose clock the time is from. Times of two publishers are not compared.")
-    ] = ""
-    request: Annotated[ShortText, Field(description="Nova's request id, which all events of one operation share.")] = ""
-    nova: Annotated[NewIdentity | None, Field(description="The instance, if Nova reported the event.")] = None
+    host: Name | None = None
+    """The guest's host. It may be left out if the server has a single host."""
+    guest: Annotated[str, Field(pattern=UUID)]
+    """The guest's UUID."""
+    event: ShortText
+    """The event as its source names it, such as instance.reboot.end."""
+    source: ShortText = ""
+    """The source of the event, for the audit trail. By default the request's actor."""
+    at: Timestamp | None = None
+    """The time of the event by the clock of its publisher. By default the current time. An event that is late, older
+    than a day, or more than a minute ahead changes nothing that pinner knows."""
+    publisher: ShortText = ""
+    """The host whose clock the time is from. Times of two publishers are not compared."""
+    request: ShortText = ""
+    """Nova's request id, which all events of one operation share."""
+    nova: NewIdentity | None = None
+    """The instance, if Nova reported the event."""
 
     def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
         nova = NovaIdentity(**self.nova.model_dump()) if self.nova else None
@@ -190,14 +178,8 @@ class NewEvent(Input):
 class NewLeavingEvent(NewEvent):
     """An event of a guest that is about to be migrated to another host."""
 
-    cpus: Annotated[
-        str,
-        Field(
-            max_length=MAX_LENGTH,
-            json_schema_extra={"format": "cpu-ids"},
-            description="The CPUs of the destination, if they are known.",
-        ),
-    ] = ""
+    cpus: Annotated[str, Field(max_length=MAX_LENGTH, json_schema_extra={"format": "cpu-ids"})] = ""
+    """The CPUs of the destination, if they are known."""
 
     def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
         """Raises Invalid."""

@@ -44,79 +44,44 @@ class Weights(Input):
 class PlanParameters(Input):
     """A strategy and its parameters."""
 
-    strategy: Annotated[Name, Field(description="The name of a strategy, as GET /v1/strategies lists it.")] = (
-        _DEFAULT.strategy
-    )
-    guests: Annotated[
-        Names,
-        Field(
-            description="Names or UUIDs of the guests to place, also of guests that an operator pinned; empty: all "
-            "guests that no operator pinned, and the busy processes of the host."
-        ),
-    ] = _DEFAULT.guests
-    with_processes: Annotated[
-        bool, Field(description="Also move the busy processes of the host if `guests` names guests.")
-    ] = _DEFAULT.with_processes
-    processes: Annotated[
-        Names,
-        Field(description="Names or ids of processes to move even if they are idle or have a restricted affinity."),
-    ] = _DEFAULT.processes
+    strategy: Name = _DEFAULT.strategy
+    """The name of a strategy, as GET /v1/strategies lists it."""
+    guests: Names = _DEFAULT.guests
+    """Names or UUIDs of the guests to place, also of guests that an operator pinned; empty: all guests that no operator
+    pinned, and the busy processes of the host."""
+    with_processes: bool = _DEFAULT.with_processes
+    """Also move the busy processes of the host if `guests` names guests."""
+    processes: Names = _DEFAULT.processes
+    """Names or ids of processes to move even if they are idle or have a restricted affinity."""
     housekeeping: CpuList = _DEFAULT.housekeeping
     emulator: CpuList = _DEFAULT.emulator
     busy_threshold: BusyThreshold = _DEFAULT.busy_threshold
-    smt: Annotated[
-        Smt,
-        Field(
-            description="How `isolated` uses sibling threads. prefer: use them; isolate: leave them idle; "
-            "require: use only cores that have siblings."
-        ),
-    ] = _DEFAULT.smt
-    isolation: Annotated[
-        Isolating,
-        Field(
-            description="How `isolated` gets its CPUs. boot: from kernel arguments; live: from cgroup v2 partitions."
-        ),
-    ] = _DEFAULT.isolation
-    solver_budget: Annotated[
-        Annotated[int, Field(ge=0, le=MAX_BUDGET), Whole],
-        Field(description="How many nodes of its search tree the solver of `optimal` may visit."),
-    ] = _DEFAULT.solver_budget
-    released_guests: Annotated[
-        Names,
-        Field(
-            description="Names or UUIDs of guests to place also outside the CPUs of their definition (<vcpu cpuset>) "
-            "and of an operator's pins."
-        ),
-    ] = _DEFAULT.released_guests
-    excluded_guests: Annotated[Names, Field(description="Names or UUIDs of guests that the plan must not change.")] = (
-        _DEFAULT.excluded_guests
-    )
-    excluded_processes: Annotated[
-        Names, Field(description="Names or systemd units of processes that the plan must not change.")
-    ] = _DEFAULT.excluded_processes
-    nova_emulators: Annotated[
-        bool,
-        Field(description="Also place the emulator threads of guests that Nova pinned, unless Nova gives them CPUs."),
-    ] = _DEFAULT.nova_emulators
-    minimum_cores: Annotated[
-        Annotated[int, Field(ge=1, le=MAX_CPUS), Whole] | None,
-        Field(
-            description="The fewest cores of each NUMA node that housekeeping, emulators and vCPUs get each. "
-            "Default: [host] minimum_cores."
-        ),
-    ] = _DEFAULT.minimum_cores
+    smt: Smt = _DEFAULT.smt
+    """How `isolated` uses sibling threads. prefer: use them; isolate: leave them idle; require: use only cores that
+    have siblings."""
+    isolation: Isolating = _DEFAULT.isolation
+    """How `isolated` gets its CPUs. boot: from kernel arguments; live: from cgroup v2 partitions."""
+    solver_budget: Annotated[int, Field(ge=0, le=MAX_BUDGET), Whole] = _DEFAULT.solver_budget
+    """How many nodes of its search tree the solver of `optimal` may visit."""
+    released_guests: Names = _DEFAULT.released_guests
+    """Names or UUIDs of guests to place also outside the CPUs of their definition (<vcpu cpuset>) and of an operator's
+    pins."""
+    excluded_guests: Names = _DEFAULT.excluded_guests
+    """Names or UUIDs of guests that the plan must not change."""
+    excluded_processes: Names = _DEFAULT.excluded_processes
+    """Names or systemd units of processes that the plan must not change."""
+    nova_emulators: bool = _DEFAULT.nova_emulators
+    """Also place the emulator threads of guests that Nova pinned, unless Nova gives them CPUs."""
+    minimum_cores: Annotated[int, Field(ge=1, le=MAX_CPUS), Whole] | None = _DEFAULT.minimum_cores
+    """The fewest cores of each NUMA node that housekeeping, emulators and vCPUs get each. Default: [host]
+    minimum_cores."""
     rebalance: bool
-    weights: Annotated[
-        Weights, Field(default_factory=Weights, description="The weights of the objective's terms, each in its tier.")
-    ]
+    weights: Annotated[Weights, Field(default_factory=Weights)]
+    """The weights of the objective's terms, each in its tier."""
 
-    moves: Annotated[
-        Annotated[int, Field(ge=0, le=MAX_MOVES), Whole],
-        Field(
-            description="How many guests that have a place may move in one plan because of new guests, to make room "
-            "for them or to improve the objective."
-        ),
-    ] = _DEFAULT.moves
+    moves: Annotated[int, Field(ge=0, le=MAX_MOVES), Whole] = _DEFAULT.moves
+    """How many guests that have a place may move in one plan because of new guests, to make room for them or to improve
+    the objective."""
     remedies: Annotated[
         tuple[SettingName, ...],
         Field(
@@ -154,28 +119,16 @@ class NewPlan(PlanParameters):
     )
 
     fix: Fix = _DEFAULT.fix
-    rebalance: Annotated[
-        bool,
-        Field(description="Place all guests anew if that improves the objective; otherwise well-placed guests stay."),
-    ] = _DEFAULT.rebalance
-    snapshot: Annotated[
-        Name | None, Field(description="The id of a stored snapshot. By default pinner takes a new one.")
-    ] = None
-    sample_seconds: Annotated[
-        Seconds | None,
-        Field(
-            description="Seconds over which CPU use is measured; 0: it is not measured. Default: [host] "
-            "sample_seconds. Null beside `snapshot`, which has the CPU use of its own time."
-        ),
-    ] = None
-
-    replaces: Annotated[
-        Name | None,
-        Field(
-            description="The id of a plan of the host by the same request, whose apply was refused because it is "
-            "stale. The audit trail names this plan as its successor."
-        ),
-    ] = None
+    rebalance: bool = _DEFAULT.rebalance
+    """Place all guests anew if that improves the objective; otherwise well-placed guests stay."""
+    snapshot: Name | None = None
+    """The id of a stored snapshot. By default pinner takes a new one."""
+    sample_seconds: Seconds | None = None
+    """Seconds over which CPU use is measured; 0: it is not measured. Default: [host] sample_seconds. Null beside
+    `snapshot`, which has the CPU use of its own time."""
+    replaces: Name | None = None
+    """The id of a plan of the host by the same request, whose apply was refused because it is stale. The audit trail
+    names this plan as its successor."""
 
     @field_validator("sample_seconds")
     @classmethod
@@ -189,9 +142,8 @@ class NewPlan(PlanParameters):
 class AskedRequest(PlanParameters):
     """A strategy with its parameters, for a plan that is not stored."""
 
-    rebalance: Annotated[
-        bool, Field(description="Place all guests anew if that improves the score; otherwise well-placed guests stay.")
-    ] = _DEFAULT.rebalance
+    rebalance: bool = _DEFAULT.rebalance
+    """Place all guests anew if that improves the score; otherwise well-placed guests stay."""
 
 
 def _require_false(value: bool) -> bool:
@@ -205,40 +157,22 @@ class PolicyRequest(PlanParameters):
     """The strategy of a policy, with its parameters. A policy never rebalances: it moves as few guests as possible."""
 
     fix: Fix = _DEFAULT.fix
-    rebalance: Annotated[
-        bool,
-        AfterValidator(_require_false),
-        Field(json_schema_extra={"const": False}, description="false: a policy never rebalances."),
-    ] = False
+    rebalance: Annotated[bool, AfterValidator(_require_false), Field(json_schema_extra={"const": False})] = False
+    """false: a policy never rebalances."""
 
 
 class NewPolicy(Input):
     """The new policy of a host."""
 
-    mode: Annotated[
-        Mode,
-        Field(
-            description="observe: report drift; propose: also store a plan that corrects the drift; "
-            "enforce: also apply the plan."
-        ),
-    ] = "observe"
-    request: Annotated[
-        PolicyRequest, Field(default_factory=PolicyRequest, description="The strategy and its parameters.")
-    ]
-    undo_if_worse: Annotated[
-        bool,
-        Field(
-            description="Watch each run of the policy. If a measure becomes worse, the run is rolled back and the mode "
-            "becomes propose; the drift says why."
-        ),
-    ] = False
-    setback: Annotated[
-        Setback | None,
-        Field(
-            description="Read-only. It is ignored, so that a policy that was read can be sent back.",
-            json_schema_extra={"readOnly": True},
-        ),
-    ] = None
+    mode: Mode = "observe"
+    """observe: report drift; propose: also store a plan that corrects the drift; enforce: also apply the plan."""
+    request: Annotated[PolicyRequest, Field(default_factory=PolicyRequest)]
+    """The strategy and its parameters."""
+    undo_if_worse: bool = False
+    """Watch each run of the policy. If a measure becomes worse, the run is rolled back and the mode becomes propose;
+    the drift says why."""
+    setback: Annotated[Setback | None, Field(json_schema_extra={"readOnly": True})] = None
+    """Read-only. It is ignored, so that a policy that was read can be sent back."""
 
     def policy(self) -> Policy:
         """Raises Invalid."""
@@ -259,25 +193,23 @@ class NewShape(Input):
         }
     )
 
-    vcpus: Annotated[int, Field(ge=1, le=MAX_CPUS, description="The number of vCPUs."), Whole]
-    memory_kib: Annotated[
-        int, Field(ge=0, le=MAX_MEMORY_KIB, description="The memory; 0: memory does not count."), Whole
-    ] = 0
-    page_kib: Annotated[
-        int,
-        Field(
-            ge=0, le=MAX_MEMORY_KIB, description="The size of its huge pages; 0: normal pages. Only with `memory_kib`."
-        ),
-        Whole,
-    ] = 0
+    vcpus: Annotated[int, Field(ge=1, le=MAX_CPUS), Whole]
+    """The number of vCPUs."""
+    memory_kib: Annotated[int, Field(ge=0, le=MAX_MEMORY_KIB), Whole] = 0
+    """The memory; 0: memory does not count."""
+    page_kib: Annotated[int, Field(ge=0, le=MAX_MEMORY_KIB), Whole] = 0
+    """The size of its huge pages; 0: normal pages. Only with `memory_kib`."""
 
 
 class AddedGuests(Input):
     """Guests of one shape that have just started."""
 
-    shape: Annotated[NewShape, Field(description="The size of each guest.")]
-    count: Annotated[int, Field(ge=1, le=MAX_NEW_GUESTS, description="The number of guests."), Whole] = 1
-    strategy: Annotated[Name, Field(description="The strategy that their flavor asks for; empty: none.")] = ""
+    shape: NewShape
+    """The size of each guest."""
+    count: Annotated[int, Field(ge=1, le=MAX_NEW_GUESTS), Whole] = 1
+    """The number of guests."""
+    strategy: Name = ""
+    """The strategy that their flavor asks for; empty: none."""
 
     def guests(self) -> NewGuests:
         """Raises Invalid."""
@@ -288,28 +220,18 @@ class AddedGuests(Input):
 class NewScenario(Input):
     """A request for a host, and the differences of the host of the question."""
 
-    request: Annotated[
-        AskedRequest, Field(default_factory=AskedRequest, description="The request for the host as it is.")
-    ]
-    then: Annotated[
-        AskedRequest | None, Field(description="The request for the host of the question; null: the same.")
-    ] = None
-    add: Annotated[
-        tuple[AddedGuests, ...], Field(max_length=_MOST, description="The guests that the host also has.")
-    ] = ()
-    remove: Annotated[Names, Field(description="Names or UUIDs of the guests that it does not have.")] = ()
-    without_nodes: Annotated[
-        tuple[Annotated[int, Field(ge=0, le=MAX_CPUS), Whole], ...],
-        Field(max_length=_MOST, description="The NUMA nodes that it does not have, with their CPUs and memory."),
-    ] = ()
-    without_cpus: Annotated[
-        str,
-        Field(
-            max_length=MAX_LENGTH,
-            json_schema_extra={"format": "cpu-ids"},
-            description="The CPUs that are switched off, such as 0-3,8; empty: none.",
-        ),
-    ] = ""
+    request: Annotated[AskedRequest, Field(default_factory=AskedRequest)]
+    """The request for the host as it is."""
+    then: AskedRequest | None = None
+    """The request for the host of the question; null: the same."""
+    add: Annotated[tuple[AddedGuests, ...], Field(max_length=_MOST)] = ()
+    """The guests that the host also has."""
+    remove: Names = ()
+    """Names or UUIDs of the guests that it does not have."""
+    without_nodes: Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_CPUS), Whole], ...], Field(max_length=_MOST)] = ()
+    """The NUMA nodes that it does not have, with their CPUs and memory."""
+    without_cpus: Annotated[str, Field(max_length=MAX_LENGTH, json_schema_extra={"format": "cpu-ids"})] = ""
+    """The CPUs that are switched off, such as 0-3,8; empty: none."""
     sample_seconds: Seconds = 0.0
 
     def scenario(self) -> Scenario:

@@ -20,17 +20,19 @@ _SERIES = "|".join(series.name for series in (*GUEST_SERIES, *HOST_SERIES))
 class PageQuery(Input):
     """A part of a list."""
 
-    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, description="The largest number of items."), Scalar] = DEFAULT_LIMIT
-    marker: Annotated[
-        Name, Field(description="`next` of the previous page.", json_schema_extra={"format": "marker"})
-    ] = ""
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT), Scalar] = DEFAULT_LIMIT
+    """The largest number of items."""
+    marker: Annotated[Name, Field(json_schema_extra={"format": "marker"})] = ""
+    """`next` of the previous page."""
 
 
 class HostPageQuery(PageQuery):
     """A part of a list, of one host or of all hosts."""
 
-    host: Annotated[Name | None, Field(description="Only the items of this host.")] = None
-    sort_dir: Annotated[SortDirection, Field(description="desc: newest first; asc: oldest first.")] = "desc"
+    host: Name | None = None
+    """Only the items of this host."""
+    sort_dir: SortDirection = "desc"
+    """desc: newest first; asc: oldest first."""
 
     def part(self) -> PageRequest:
         return PageRequest(self.limit, self.marker, self.sort_dir)
@@ -39,14 +41,17 @@ class HostPageQuery(PageQuery):
 class RunQuery(HostPageQuery):
     """A part of the runs, in one state or in all states."""
 
-    state: Annotated[RunState | None, Field(description="Only the runs in this state.")] = None
+    state: RunState | None = None
+    """Only the runs in this state."""
 
 
 class AuditQuery(HostPageQuery):
     """A part of the audit trail."""
 
-    actor: Annotated[ShortText | None, Field(description="Only the actions of this actor.")] = None
-    since: Annotated[Timestamp | None, Field(description="Only the records from this time on.")] = None
+    actor: ShortText | None = None
+    """Only the actions of this actor."""
+    since: Timestamp | None = None
+    """Only the records from this time on."""
 
 
 class SampleQuery(Input):
@@ -66,7 +71,8 @@ class ProcessQuery(PageQuery):
     """A part of the process list, and the duration of the CPU use measurement."""
 
     sample_seconds: Annotated[Seconds, Scalar] = 1.0
-    busy: Annotated[bool, Field(description="Only busy processes."), Scalar] = False
+    busy: Annotated[bool, Scalar] = False
+    """Only busy processes."""
     busy_threshold: Annotated[
         BusyThreshold,
         AfterValidator(_with_busy),
@@ -78,26 +84,13 @@ class ProcessQuery(PageQuery):
 class CapacityQuery(Input):
     """The size of the guests."""
 
-    vcpus: Annotated[int | None, Field(ge=1, le=MAX_CPUS, description="Only guests of so many vCPUs."), Scalar] = None
-    memory_kib: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            le=MAX_MEMORY_KIB,
-            description="Also plan guests of so much memory, and of `vcpus` (default: 1), to find how many fit "
-            "exactly. 0: their memory does not count.",
-        ),
-        Scalar,
-    ] = None
-    page_kib: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=MAX_MEMORY_KIB,
-            description="The size of the huge pages of this memory; 0: normal pages. Only with `memory_kib`.",
-        ),
-        Scalar,
-    ] = 0
+    vcpus: Annotated[int | None, Field(ge=1, le=MAX_CPUS), Scalar] = None
+    """Only guests of so many vCPUs."""
+    memory_kib: Annotated[int | None, Field(ge=0, le=MAX_MEMORY_KIB), Scalar] = None
+    """Also plan guests of so much memory, and of `vcpus` (default: 1), to find how many fit exactly. 0: their memory
+    does not count."""
+    page_kib: Annotated[int, Field(ge=0, le=MAX_MEMORY_KIB), Scalar] = 0
+    """The size of the huge pages of this memory; 0: normal pages. Only with `memory_kib`."""
 
     def shape(self) -> GuestShape | None:
         """None: no guest is planned. Raises Invalid."""
@@ -109,7 +102,8 @@ class CapacityQuery(Input):
 class ExplanationQuery(Input):
     """The guest to explain."""
 
-    guest: Annotated[Name, Field(description="The name or UUID of an active guest.")]
+    guest: Name
+    """The name or UUID of an active guest."""
 
 
 class FindingsQuery(Input):
@@ -121,30 +115,27 @@ class FindingsQuery(Input):
 class BlameQuery(Input):
     """The length of a trace."""
 
-    seconds: Annotated[
-        float, Field(gt=0, le=MAX_SECONDS, description="How long the scheduler is traced, in seconds."), Scalar
-    ] = 5.0
+    seconds: Annotated[float, Field(gt=0, le=MAX_SECONDS), Scalar] = 5.0
+    """How long the scheduler is traced, in seconds."""
 
 
 class MeasuresQuery(Input):
     """A part of the history of measures."""
 
-    begin: Annotated[Timestamp | None, Field(alias="from", description="The first time; default: an hour before.")] = (
-        None
-    )
-    end: Annotated[Timestamp | None, Field(alias="to", description="The last time; default: now.")] = None
-    step: Annotated[
-        Literal[5, 60, 900] | None,
-        Field(description="Seconds from one value to the next; default: the finest that reaches back."),
-        Scalar,
-    ] = None
-    guest: Annotated[Name | None, Field(description="Only the guest of this name or UUID.")] = None
+    begin: Annotated[Timestamp | None, Field(alias="from")] = None
+    """The first time; default: an hour before."""
+    end: Annotated[Timestamp | None, Field(alias="to")] = None
+    """The last time; default: now."""
+    step: Annotated[Literal[5, 60, 900] | None, Scalar] = None
+    """Seconds from one value to the next; default: the finest that reaches back."""
+    guest: Name | None = None
+    """Only the guest of this name or UUID."""
     series: Annotated[
         tuple[str, ...],
         BeforeValidator(lambda text: tuple(text.split(","))),
         WithJsonSchema({"type": "string", "pattern": f"^({_SERIES})(,({_SERIES}))*$"}),
-        Field(description="Only the series of these names, separated by commas."),
     ] = ()
+    """Only the series of these names, separated by commas."""
 
     def span(self) -> Span:
         return Span(self.begin, self.end, self.step)
@@ -153,7 +144,5 @@ class MeasuresQuery(Input):
 class PlanQuery(Input):
     """The format of a plan."""
 
-    format: Annotated[
-        Literal["json", "shell", "text"],
-        Field(description="json: the plan; shell: the same changes as commands; text: a text for people."),
-    ] = "json"
+    format: Literal["json", "shell", "text"] = "json"
+    """json: the plan; shell: the same changes as commands; text: a text for people."""
