@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Delete, Engine, Row, String, and_, delete, insert, select, update
+from sqlalchemy import Connection, Delete, Row, String, and_, delete, insert, select, update
 from sqlalchemy import type_coerce as as_type
 
 from pinner import codec
@@ -15,15 +15,12 @@ from pinner.model.page import batches
 from pinner.model.run.audit import AuditEvent
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
-from pinner.store.database.engine import reading, write
+from pinner.store.database.engine import Repository, reading, write
 
 BATCH = 500
 
 
-class GuestHints:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+class GuestHints(Repository):
     def of(self, host: str) -> dict[str, GuestHint]:
         query = select(tables.guest_hints).filter_by(host=host)
         with reading(self._engine) as connection:

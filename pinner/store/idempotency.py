@@ -4,11 +4,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Connection, Engine, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
 
 from pinner.model.errors import StoreUnavailable
 from pinner.store.database import tables
-from pinner.store.database.engine import write
+from pinner.store.database.engine import Repository, write
 
 ABANDONED = timedelta(minutes=15)
 """The age at which a request without an answer counts as abandoned by a dead server. Samples take at most 5 minutes."""
@@ -34,10 +34,7 @@ class Reservation:
     at: datetime
 
 
-class IdempotencyKeys:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+class IdempotencyKeys(Repository):
     def begin(self, request: Reservation) -> StoredAnswer | None:
         """None where the request is the actor's first one with this key. Raises StoreUnavailable."""
         table = tables.idempotency_keys

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, delete, select
+from sqlalchemy import Connection, delete, select
 
 from pinner import codec
 from pinner.model.change import TargetKey
@@ -12,13 +12,10 @@ from pinner.model.policy import Backoff, Backoffs, Expected, Policy, Setback
 from pinner.model.run.audit import AuditEvent
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
-from pinner.store.database.engine import put_host_row, reading, write
+from pinner.store.database.engine import Repository, put_host_row, reading, write
 
 
-class Policies:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+class Policies(Repository):
     def get(self, host: str) -> Policy:
         """Raises NoPolicy."""
         with reading(self._engine) as connection:
@@ -82,10 +79,7 @@ def require_policy(connection: Connection, host: str, expected: Expected) -> Non
 _BACKOFFS = codec.adapter(tuple[tuple[TargetKey, Backoff], ...])
 
 
-class BackoffTable:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+class BackoffTable(Repository):
     def of(self, host: str) -> Backoffs:
         with reading(self._engine) as connection:
             return _of(connection, host)

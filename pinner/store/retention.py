@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Engine,
     Select,
     String,
     Table,
@@ -31,7 +30,7 @@ from pinner.model.run.agent_audit import ChainHead, named_head
 from pinner.model.run.audit import AuditAction, AuditEvent
 from pinner.store.audit.audit import append_events, chain_row
 from pinner.store.database import tables
-from pinner.store.database.engine import reading, write
+from pinner.store.database.engine import Repository, reading, write
 from pinner.store.guest_hints import GuestHints
 from pinner.store.runs.in_force import IN_FORCE
 
@@ -49,11 +48,8 @@ class OldRecords:
     newest: int
 
 
-class Retention:
+class Retention(Repository):
     """Methods return the number of rows; with ``dry_run`` they only count. Each raises StoreUnavailable."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def purge_runs(
         self, before: datetime, is_kept: Callable[[str], bool], needed: Needed = lambda _: (), *, dry_run: bool = False

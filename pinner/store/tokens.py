@@ -2,20 +2,17 @@ import secrets
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, insert, select, update
+from sqlalchemy import Connection, Row, insert, select, update
 
 from pinner.model.errors import NotFound
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.token import ID_BYTES, SECRET_BYTES, Role, Token, check_host, check_name, secret_hash, token_text
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
-from pinner.store.database.engine import reading, write
+from pinner.store.database.engine import Repository, reading, write
 
 
-class Tokens:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+class Tokens(Repository):
     def create(
         self, name: str, role: Role, host: str, expires_at: datetime | None, at: datetime, caller: Caller
     ) -> tuple[Token, str]:

@@ -3,24 +3,21 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, Select, delete, func, insert, inspect, select
+from sqlalchemy import Connection, Select, delete, func, insert, inspect, select
 
 from pinner.codec import utc_text
 from pinner.model.errors import Invalid
 from pinner.model.run.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead
 from pinner.store.audit.chain import START, fields_of, link
 from pinner.store.database import tables
-from pinner.store.database.engine import reading, write
+from pinner.store.database.engine import Repository, reading, write
 
 _TABLE = tables.agent_chain
 _COLUMNS = [_TABLE.c[name] for name in AgentRecord.__dataclass_fields__]
 
 
-class AgentChain:
+class AgentChain(Repository):
     """Several threads and processes may append to it."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def append(self, *events: AgentEvent) -> None:
         write(self._engine, lambda connection: append_events(connection, events))
@@ -98,10 +95,7 @@ _HEADS = tables.agent_heads
 _FIELDS = list(SignedHead.__dataclass_fields__)
 
 
-class AgentHeads:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+class AgentHeads(Repository):
     def add(self, head: SignedHead) -> None:
         write(self._engine, lambda connection: add_head(connection, head))
 

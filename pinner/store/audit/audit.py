@@ -3,7 +3,7 @@ from contextlib import closing
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, String, insert, inspect, select, type_coerce, update
+from sqlalchemy import Connection, Row, String, insert, inspect, select, type_coerce, update
 
 from pinner.codec import utc_text
 from pinner.model.errors import Busy, Invalid, StoreUnavailable
@@ -12,16 +12,13 @@ from pinner.model.run.agent_audit import ChainHead
 from pinner.model.run.audit import AuditEvent, AuditRecord, ChainCheck
 from pinner.store.audit import chain
 from pinner.store.database import tables
-from pinner.store.database.engine import LAST_RECORD, reading, where, write
+from pinner.store.database.engine import LAST_RECORD, Repository, reading, where, write
 from pinner.store.database.paging import page
 
 _NO_END = "the table audit_chain has not exactly one row: the end of the trail was deleted or forged"
 
 
-class Audit:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+class Audit(Repository):
     def append(self, *events: AuditEvent) -> None:
         write(self._engine, lambda connection: append_events(connection, events))
 

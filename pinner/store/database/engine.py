@@ -192,6 +192,11 @@ def make_file(engine: Engine) -> None:
         _make_file(Path(str(engine.url.database)))
 
 
+class Repository:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A read transaction, which sees one consistent state. Raises StoreUnavailable."""

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import Engine, func, insert, select, text
+from sqlalchemy import func, insert, select, text
 
 from pinner.model.errors import StoreUnavailable
 from pinner.store.database import tables
-from pinner.store.database.engine import reading, translated
+from pinner.store.database.engine import Repository, reading, translated
 
 _SIZES = {
     "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
@@ -25,11 +25,8 @@ _ROW = 8192
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 
 
-class DatabaseProbe:
+class DatabaseProbe(Repository):
     """Each method raises StoreUnavailable."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def check(self) -> None:
         """SQLite's folder must have room for a run, a server for a row."""

@@ -3,7 +3,7 @@
 from datetime import datetime
 from functools import partial
 
-from sqlalchemy import Connection, Engine, and_, insert, or_, select, update
+from sqlalchemy import Connection, and_, insert, or_, select, update
 
 from pinner import codec
 from pinner.model.errors import NotFound, ProbeBusy
@@ -12,17 +12,14 @@ from pinner.model.run.audit import AuditEvent
 from pinner.model.run.journal import Run
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
-from pinner.store.database.engine import reading, write
+from pinner.store.database.engine import Repository, reading, write
 from pinner.store.runs.runs import RUN
 
 _COLUMNS = tables.outcomes.c
 _PROBES = tables.probes.c
 
 
-class Outcomes:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+class Outcomes(Repository):
     def observed(self, run: str) -> RunOutcome | None:
         return codec.load(RunOutcome, text) if (text := self._text(run, "observed")) else None
 
@@ -78,10 +75,7 @@ def _put(connection: Connection, run: str, **values: object) -> None:
         connection.execute(insert(tables.outcomes).values(run=run, **values))
 
 
-class Probes:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+class Probes(Repository):
     def add(self, probe: Probe, event: AuditEvent) -> None:
         """Raises ProbeBusy where the host has a probe that has not ended."""
 

@@ -8,7 +8,6 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Connection,
-    Engine,
     Select,
     Update,
     and_,
@@ -34,7 +33,7 @@ from pinner.store.audit import agent_chain
 from pinner.store.audit.agent_chain import add_head
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
-from pinner.store.database.engine import put_host_row, reading, write
+from pinner.store.database.engine import Repository, put_host_row, reading, write
 from pinner.store.database.paging import page
 from pinner.store.policies import require_policy
 from pinner.store.runs import in_force
@@ -56,10 +55,7 @@ _MAX_OWNERS = 500
 Event = AuditEvent | AgentEvent
 
 
-class Runs:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+class Runs(Repository):
     def add(
         self, run: Run, entries: Iterable[Entry] = (), events: Iterable[Event] = (), policy: Expected = None
     ) -> None:
@@ -308,10 +304,7 @@ _QUERY = _query()
 """Building it takes eight times as long as executing it, and each reconcile asks several times."""
 
 
-class Placements:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+class Placements(Repository):
     def get(self, host: str) -> tuple[Placement, int] | None:
         """The placement, and the number of the last run that it takes into account."""
         table = tables.placements.c
