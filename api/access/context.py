@@ -6,6 +6,7 @@ caller learns nothing about other hosts.
 """
 
 import inspect
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, cast
 
+from cachetools import TTLCache, cachedmethod
 from flask import current_app, g
 from werkzeug.exceptions import Forbidden
 
@@ -21,7 +23,6 @@ from pinner.api.access.credentials import Credentials, Identity
 from pinner.api.access.policies import Authorizer
 from pinner.api.access.refusals import RefusalAudit
 from pinner.api.streams import Streams
-from pinner.bounded_cache import BoundedCache
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.outcome.outcome import Probe
 from pinner.model.page import Page, PageRequest
@@ -46,22 +47,17 @@ KEPT_SECONDS = 60.0
 class KeptPlan:
     host: str
     json: bytes
-    until: float
 
 
 class KeptPlans:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._plans: BoundedCache[str, KeptPlan] = BoundedCache(KEPT)
+        self._plans: TTLCache[str, KeptPlan] = TTLCache(KEPT, KEPT_SECONDS, clock)
+        self._lock = threading.Lock()
 
+    @cachedmethod(lambda self: self._plans, lambda _, plan, load: plan, lambda self: self._lock)  # noqa: ARG005
     def get(self, plan: str, load: Callable[[str], Plan]) -> KeptPlan:
-        kept = self._plans.get(plan)
-        now = self._clock()
-        if kept is None or kept.until < now:
-            loaded = load(plan)
-            kept = KeptPlan(loaded.host, codec.dump(loaded) + b"\n", now + KEPT_SECONDS)
-            self._plans.put(plan, kept)
-        return kept
+        loaded = load(plan)
+        return KeptPlan(loaded.host, codec.dump(loaded) + b"\n")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
 import hashlib
+import threading
 import zlib
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
+from cachetools import LRUCache
 from sqlalchemy import Connection, Engine, Row, insert, select
 
 from pinner import codec
-from pinner.bounded_cache import BoundedCache
 from pinner.model.errors import NotFound
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Plan, PlanSummary
@@ -15,7 +16,7 @@ from pinner.model.run.audit import AuditEvent
 from pinner.model.snapshot import Snapshot
 from pinner.store.audit.audit import append_events
 from pinner.store.database import tables
-from pinner.store.database.engine import reading, write
+from pinner.store.database.engine import Repository, reading, write
 from pinner.store.database.paging import page
 
 T = TypeVar("T")
@@ -28,10 +29,7 @@ LEVEL = 6
 """zlib's default: level 9 saves 2 % more and takes twice the time."""
 
 
-class Plans:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+class Plans(Repository):
     def add(
         self,
         plan: Plan,
@@ -96,7 +94,8 @@ def _summary(row: Row[Any]) -> PlanSummary:
 class Snapshots:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._kept: BoundedCache[str, Snapshot] = BoundedCache(KEPT_SNAPSHOTS)
+        self._kept: LRUCache[str, Snapshot] = LRUCache(KEPT_SNAPSHOTS)
+        self._lock = threading.Lock()
 
     def add(self, snapshot: Snapshot, events: Iterable[AuditEvent] = ()) -> str:
         """Returns the id, the hash of the content, under which a snapshot is stored once."""
@@ -111,7 +110,8 @@ class Snapshots:
 
     def get(self, snapshot: str) -> Snapshot:
         """Raises NotFound."""
-        kept = self._kept.get(snapshot)
+        with self._lock:
+            kept = self._kept.get(snapshot)
         column = tables.snapshots.c.packed if kept is None else tables.snapshots.c.id
         with reading(self._engine) as connection:
             row = connection.execute(select(column).filter_by(id=snapshot)).scalar()
@@ -119,7 +119,8 @@ class Snapshots:
                 raise NotFound("snapshot", snapshot)
             if kept is None:
                 kept = unpack(Snapshot, row)
-                self._kept.put(snapshot, kept)
+                with self._lock:
+                    self._kept[snapshot] = kept
         return kept
 
 
