@@ -1,11 +1,10 @@
 """No legitimate caller of the agent exceeds these limits. Every ``require_`` raises Invalid."""
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from pinner.model.change import AffinityChange, PlannedChange, Target
+from pinner.model.change import AffinityChange, Target
 from pinner.model.errors import Invalid
 from pinner.model.kinds import OF_GUESTS
 from pinner.model.outcome import measures
@@ -53,7 +52,8 @@ def require_plan(plan: Plan, run: Run, host: str) -> None:
         raise Invalid("plan changes", threads, f"at most {MAX_THREADS} threads")
     _require_request(plan.request)
     for change in plan.changes:
-        _require_texts(change)
+        require_text("change reason", change.reason)
+        _require_target(change.target)
 
 
 def require_rollback(run: Run, host: str) -> None:
@@ -127,15 +127,7 @@ def require_sample_seconds(value: object) -> float:
     return require_seconds("sample_seconds", value, MAX_SAMPLE_SECONDS)
 
 
-def require_wait(value: object) -> float:
-    return require_seconds("timeout", value, MAX_WAIT_SECONDS)
-
-
-def require_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(require_text("process_names", name) for name in names)
-
-
-def require_drifts(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+def require_drifts(drifts: tuple[Drift, ...]) -> None:
     if (threads := sum(len(drift.actual) for drift in drifts)) > MAX_THREADS:
         raise Invalid("drift actual", threads, f"at most {MAX_THREADS} threads")
     for drift in drifts:
@@ -143,7 +135,6 @@ def require_drifts(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         require_text("drift detail", drift.detail)
         if any(not 0 < mask.tid < 1 << 31 for mask in drift.actual):
             raise Invalid("drift actual", "...", "ids of threads")
-    return drifts
 
 
 def _require_run(run: Run, host: str) -> None:
@@ -158,11 +149,6 @@ def _require_request(request: Request) -> None:
             raise Invalid(f"request {name}", count, f"at most {MAX_NAMES} names")
 
 
-def _require_texts(change: PlannedChange) -> None:
-    require_text("change reason", change.reason)
-    _require_target(change.target)
-
-
 def _require_target(target: Target) -> None:
     require_text("target name", target.name)
     require_text("target owner", target.owner)
@@ -174,9 +160,5 @@ def _require_target(target: Target) -> None:
 
 def shown(value: Any) -> object:
     """The begin of the value's text, in which every letter can be printed."""
-    text = "".join(_printable(str(value)[:80]))
+    text = "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in str(value)[:80])
     return value if isinstance(value, (bool, int)) and len(text) < 20 else text
-
-
-def _printable(text: str) -> Iterator[str]:
-    return (letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)

@@ -49,14 +49,6 @@ def answer(agent: Agent, call: Mapping[str, Any], caller: SocketCaller) -> objec
         peers.calling.reset(set_before)
 
 
-def _snapshot(agent: Agent, given: Arguments, _: SocketCaller) -> object:
-    return agent.snapshot(limits.require_sample_seconds(given.get("sample_seconds")))
-
-
-def _reading(agent: Agent, given: Arguments, _: SocketCaller) -> object:
-    return agent.reading(limits.require_sample_seconds(given.get("sample_seconds")))
-
-
 def _apply(agent: Agent, given: Arguments, caller: SocketCaller) -> object:
     document = given.get("plan")
     for name, items in document.items() if isinstance(document, dict) else ():
@@ -64,28 +56,14 @@ def _apply(agent: Agent, given: Arguments, caller: SocketCaller) -> object:
     return agent.apply(_read(Plan, given, "plan"), _run_of(given, caller), caller.progress)
 
 
-def _rollback(agent: Agent, given: Arguments, caller: SocketCaller) -> object:
-    return agent.rollback(_run_of(given, caller), caller.progress)
-
-
-def _run(agent: Agent, given: Arguments, _: SocketCaller) -> object:
-    return agent.run(limits.require_id("run", given.get("run")))
-
-
-def _close_run(agent: Agent, given: Arguments, caller: SocketCaller) -> object:
-    return agent.close_run(_run_of(given, caller))
-
-
-def _entries(agent: Agent, given: Arguments, _: SocketCaller) -> object:
-    return agent.entries(limits.require_id("run", given.get("run")))
-
-
 def _host_events(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     names = None
     if given.get("process_names") is not None:
-        names = limits.require_names(_read(tuple[str, ...], given, "process_names", limits.MAX_NAMES))
+        names = _read(tuple[str, ...], given, "process_names", limits.MAX_NAMES)
+        for name in names:
+            limits.require_text("process_names", name)
     after = limits.require_number("after", _read(int, given, "after"))
-    timeout = limits.require_wait(given.get("timeout"))
+    timeout = limits.require_seconds("timeout", given.get("timeout"), limits.MAX_WAIT_SECONDS)
     events: tuple[HostEvent, ...] = ()
     # In steps, because a caller that disconnects ends its wait.
     for step in steps(timeout):
@@ -106,33 +84,17 @@ def _measures(agent: Agent, given: Arguments, _: SocketCaller) -> object:
 
 def _blame(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     seconds = limits.require_sample_seconds(given.get("seconds"))
-    return agent.blame(limits.require_id("guest", given.get("guest")), min(seconds, MAX_SECONDS))
+    return agent.blame(_id(given, "guest"), min(seconds, MAX_SECONDS))
 
 
-def _has_guest(agent: Agent, given: Arguments, _: SocketCaller) -> object:
-    return agent.has_guest(limits.require_id("guest", given.get("guest")))
-
-
-def _publish_guest_event(agent: Agent, given: Arguments, _: SocketCaller) -> None:
-    guest = limits.require_id("guest", given.get("guest"))
-    agent.publish_guest_event(guest, limits.cut(_read(str, given, "detail")))
-
-
-def _explain(agent: Agent, given: Arguments, _: SocketCaller) -> object:
+def _explain_drifts(agent: Agent, given: Arguments, _: SocketCaller) -> object:
     drifts = _read(tuple[Drift, ...], given, "drifts", limits.MAX_CHANGES)
-    return agent.explain_drifts(limits.require_drifts(drifts))
+    limits.require_drifts(drifts)
+    return agent.explain_drifts(drifts)
 
 
-def _set_excluded(agent: Agent, given: Arguments, _: SocketCaller) -> None:
-    agent.set_excluded(limits.require_id("guest", given.get("guest")), excluded=_read(bool, given, "excluded"))
-
-
-def _audit_head(agent: Agent, given: Arguments, _: SocketCaller) -> object:
-    return agent.audit_head(None if given.get("centre") is None else _read(ChainHead, given, "centre"))
-
-
-def _audit_records(agent: Agent, given: Arguments, _: SocketCaller) -> object:
-    return agent.audit_records(_read(int, given, "after"), _read(int, given, "limit"))
+def _id(given: Arguments, name: str) -> str:
+    return limits.require_id(name, given.get(name))
 
 
 def _run_of(given: Arguments, caller: SocketCaller) -> Run:
@@ -154,23 +116,31 @@ def _require_most(name: str, value: object, most: int) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
-    "snapshot": _snapshot,
+    "snapshot": lambda agent, given, _: agent.snapshot(limits.require_sample_seconds(given.get("sample_seconds"))),
     "topology": lambda agent, *_: agent.topology(),
-    "reading": _reading,
+    "reading": lambda agent, given, _: agent.reading(limits.require_sample_seconds(given.get("sample_seconds"))),
     "apply": _apply,
-    "rollback": _rollback,
-    "run": _run,
-    "close_run": _close_run,
-    "entries": _entries,
+    "rollback": lambda agent, given, caller: agent.rollback(_run_of(given, caller), caller.progress),
+    "run": lambda agent, given, _: agent.run(_id(given, "run")),
+    "close_run": lambda agent, given, caller: agent.close_run(_run_of(given, caller)),
+    "entries": lambda agent, given, _: agent.entries(_id(given, "run")),
     "host_events": _host_events,
     "measures": _measures,
     "blame": _blame,
     "health": lambda agent, *_: agent.health(),
-    "has_guest": _has_guest,
-    "publish_guest_event": _publish_guest_event,
+    "has_guest": lambda agent, given, _: agent.has_guest(_id(given, "guest")),
+    "publish_guest_event": lambda agent, given, _: agent.publish_guest_event(
+        _id(given, "guest"), limits.cut(_read(str, given, "detail"))
+    ),
     "publish_policy_set": lambda agent, *_: agent.publish_policy_set(),
-    "explain_drifts": _explain,
-    "set_excluded": _set_excluded,
-    "audit_head": _audit_head,
-    "audit_records": _audit_records,
+    "explain_drifts": _explain_drifts,
+    "set_excluded": lambda agent, given, _: agent.set_excluded(
+        _id(given, "guest"), excluded=_read(bool, given, "excluded")
+    ),
+    "audit_head": lambda agent, given, _: agent.audit_head(
+        None if given.get("centre") is None else _read(ChainHead, given, "centre")
+    ),
+    "audit_records": lambda agent, given, _: agent.audit_records(
+        _read(int, given, "after"), _read(int, given, "limit")
+    ),
 }

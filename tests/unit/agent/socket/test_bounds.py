@@ -138,7 +138,7 @@ def test_as_many_values_as_the_bound_are_taken_and_not_one_more():
 def test_the_part_of_a_target_is_a_number_that_libvirt_can_have(part, is_taken):
     drift = Drift(Target("vcpu", "g1", part, "g1"), CpuSet(), (), "unknown")
     with nullcontext() if is_taken else pytest.raises(Invalid, match=f"target part: {part} is not valid"):
-        assert limits.require_drifts((drift,)) == (drift,)
+        limits.require_drifts((drift,))
 
 
 @pytest.mark.parametrize("value", [b'{"a":1}', b"[1]", b'"a long text that is no key"'])
