@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pinner.host.kernel import beneath, files
-from pinner.host.settings.row import HostRow
+from pinner.host.settings.row import HostRow, written
 from pinner.model.change import Target
 from pinner.model.cpuset import MAX_CPUS, CpuSet
-from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
+from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.kinds import Governor
 from pinner.model.machine.topology import FrequencyDomain
 
@@ -46,13 +46,8 @@ def governor_of(root: Path, target: Target) -> Governor:
 def set_governor(root: Path, target: Target, governor: Governor) -> None:
     if not _NAME.fullmatch(governor.name):
         raise Invalid("governor", governor.name[:80], "the name of a governor")
-    with _domain(root, target) as folder:
-        try:
-            beneath.write(folder, _GOVERNOR, governor.name)
-        except OSError as error:
-            raise _refused(target, governor, error) from None
-        if (now := _read(folder, target)) != governor:
-            raise ApplyFailed(str(target), f"asked for {governor}, the kernel says {now}", granted=str(now))
+    with _domain(root, target) as folder, written(target, governor, lambda: _read(folder, target), _HINTS):
+        beneath.write(folder, _GOVERNOR, governor.name)
 
 
 def _read(folder: int, target: Target) -> Governor:
@@ -90,14 +85,6 @@ def _domain(root: Path, target: Target) -> Iterator[int]:
 
 def _unread(target: Target) -> ApplyFailed:
     return ApplyFailed(str(target), "the kernel does not tell its governor; are all its CPUs offline?")
-
-
-def _refused(target: Target, governor: Governor, error: OSError) -> PinnerError:
-    if error.errno == errno.ENOENT:
-        return Gone(str(target))
-    return ApplyFailed(
-        str(target), f"the kernel refuses {governor}: {error.strerror}{_HINTS.get(error.errno or 0, '')}"
-    )
 
 
 _HINTS = {

@@ -1,11 +1,15 @@
 """The host's part of a kind of setting (model/kinds.py): how it is read and set."""
 
-from collections.abc import Callable, Mapping
+import errno
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.guest.guest import Guest
 from pinner.model.kinds import State
 from pinner.model.machine.interrupts import Balancer
@@ -48,3 +52,26 @@ class HostRow(Generic[S]):
     read: Callable[[Facts], object] | None = None
     """The value of the snapshot's field, None where it is not known (another root than this machine's, an old kernel);
     without a reader, the kind has no field."""
+
+
+@contextmanager
+def written(
+    target: Target,
+    state: S,
+    read_back: Callable[[], S],
+    hints: Mapping[int, str],
+    ended: Collection[int] = (errno.ENOENT,),
+) -> Iterator[None]:
+    """For a block that writes the state to a file of the kernel. Raises Gone for an error of ``ended``, and ApplyFailed
+    where the kernel refuses the state, with the hint about the error, or has another one afterwards."""
+    asked = f"CPUs {state or 'none'}" if isinstance(state, CpuSet) else str(state)
+    try:
+        yield
+    except OSError as error:
+        if error.errno in ended:
+            raise Gone(str(target)) from None
+        hint = hints.get(error.errno or 0, "")
+        raise ApplyFailed(str(target), f"the kernel refuses {asked}: {error.strerror}{hint}") from None
+    if (now := read_back()) != state:
+        says = str(now) or "none"
+        raise ApplyFailed(str(target), f"asked for {asked}, the kernel says {says}", granted=says)

@@ -8,17 +8,19 @@ from pathlib import Path
 
 from pinner.host.kernel import beneath, files
 from pinner.host.settings import cards
-from pinner.host.settings.row import HostRow
+from pinner.host.settings.row import HostRow, written
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
+from pinner.model.errors import Gone, Invalid
 from pinner.model.settings.cards import RpsQueue
 
 MAX_QUEUES = 1024
 _FOLDER = "sys/class/net"
 _FILE = "rps_cpus"
 _EXPECTED = "the name and index of an interface, and the number of a queue"
-_READ_ONLY = "; allow it with ReadWritePaths=/sys/devices in the section [Service] of `systemctl edit pinner-agent`"
+_HINTS = {
+    errno.EROFS: "; allow it with ReadWritePaths=/sys/devices in the section [Service] of `systemctl edit pinner-agent`"
+}
 _ENDED = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
 
 
@@ -43,21 +45,8 @@ def cpus_of(root: Path, target: Target) -> CpuSet:
 
 def set_cpus(root: Path, target: Target, cpus: CpuSet) -> None:
     """An empty set turns it off."""
-    with _queue(root, target) as folder:
-        try:
-            beneath.write(folder, _FILE, cpus.mask())
-        except OSError as error:
-            raise _refused(target, cpus, error) from None
-        if (now := _read(folder, target)) != cpus:
-            requested, says = (str(each) or "none" for each in (cpus, now))
-            raise ApplyFailed(str(target), f"asked for CPUs {requested}, the kernel says {says}", granted=says)
-
-
-def _refused(target: Target, cpus: CpuSet, error: OSError) -> PinnerError:
-    if error.errno in _ENDED:
-        return Gone(str(target))
-    hint = _READ_ONLY if error.errno == errno.EROFS else ""
-    return ApplyFailed(str(target), f"the kernel refuses CPUs {cpus or 'none'}: {error.strerror}{hint}")
+    with _queue(root, target) as folder, written(target, cpus, lambda: _read(folder, target), _HINTS, _ENDED):
+        beneath.write(folder, _FILE, cpus.mask())
 
 
 def _read(folder: int, target: Target) -> CpuSet:

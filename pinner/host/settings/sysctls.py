@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pinner.host.kernel import beneath, files
-from pinner.host.settings.row import HostRow
+from pinner.host.settings.row import HostRow, written
 from pinner.model.change import Target
-from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
+from pinner.model.errors import Gone, Invalid
 from pinner.model.kinds import Number
 from pinner.model.settings.sysctls import SYSCTLS
 
@@ -48,13 +48,12 @@ def value_of(root: Path, target: Target) -> Number:
 def set_value(root: Path, target: Target, value: Number) -> None:
     """Raises ApplyFailed also where the kernel made another value of it."""
     parent, name = _path(target)
-    try:
-        with beneath.folder(root / _FOLDER, parent) as folder:
-            beneath.write(folder, name, str(value))
-    except OSError as error:
-        raise _refused(target, value, error) from None
-    if (now := value_of(root, target)) != value:
-        raise ApplyFailed(str(target), f"asked for {value}, the kernel says {now}", granted=str(now))
+    # That no file can be opened is Busy already; ENOMEM here is the kernel's answer to the write.
+    with (
+        written(target, value, lambda: value_of(root, target), _HINTS),
+        beneath.folder(root / _FOLDER, parent) as folder,
+    ):
+        beneath.write(folder, name, str(value))
 
 
 def _path(target: Target) -> tuple[str, str]:
@@ -63,13 +62,6 @@ def _path(target: Target) -> tuple[str, str]:
         raise Invalid("sysctl", str(target)[:80], f"one of: {', '.join(SYSCTLS)}")
     parent, _, name = target.owner.rpartition(".")
     return parent.replace(".", "/"), name
-
-
-def _refused(target: Target, value: Number, error: OSError) -> PinnerError:
-    # That no file can be opened is Busy already; ENOMEM here is the kernel's answer to the write.
-    if error.errno == errno.ENOENT:
-        return Gone(str(target))
-    return ApplyFailed(str(target), f"the kernel refuses {value}: {error.strerror}{_HINTS.get(error.errno or 0, '')}")
 
 
 _HINTS = {
