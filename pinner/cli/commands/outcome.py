@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 _DEFAULT_SERIES = "delay_vcpu"
 
 
-def register(commands: Commands) -> None:
-    _register_outcome(commands)
-    _register_probe(commands)
-
-
-def _register_outcome(commands: Commands) -> None:
+def register_outcome(commands: Commands) -> None:
     parser = add_command(
         commands,
         "outcome",
@@ -181,7 +176,7 @@ Ctrl-C. To keep the plan, apply it then. `pinner outcome PROBE_ID` shows the
 verdict again, with all windows, also as a picture."""
 
 
-def _register_probe(commands: Commands) -> None:
+def register_probe(commands: Commands) -> None:
     parser = add_command(
         commands,
         "probe",

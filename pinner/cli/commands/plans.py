@@ -65,7 +65,6 @@ def register(commands: Commands) -> None:
     )
     show.add_argument("plan", metavar="PLAN_ID", help="id of a stored plan (see `pinner plan list`)")
     _format_option(show)
-    _register_compare(commands)
 
 
 def _register_create(verbs: Commands) -> None:
@@ -207,7 +206,7 @@ class StrategyResult:
     error: PinnerError | None
 
 
-def _register_compare(commands: Commands) -> None:
+def register_compare(commands: Commands) -> None:
     parser = add_command(
         commands,
         "compare",

@@ -35,12 +35,7 @@ Options that are not given keep the values of the present policy. The defaults
 below are those of a first policy."""
 
 
-def register(commands: Commands) -> None:
-    _register_policy(commands)
-    _register_drift(commands)
-
-
-def _register_policy(commands: Commands) -> None:
+def register_policy(commands: Commands) -> None:
     verbs = add_noun(commands, "policy", "show, set or delete the policy that `pinner serve` maintains on a host")
     show = add_command(
         verbs, "show", show_policy, "show a host's policy", examples=["pinner policy show", "pinner policy show --json"]
@@ -91,7 +86,7 @@ def _register_set(verbs: Commands) -> None:
     fix_option(setting)
 
 
-def _register_drift(commands: Commands) -> None:
+def register_drift(commands: Commands) -> None:
     drift = add_command(
         commands,
         "drift",

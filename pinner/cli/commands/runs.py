@@ -47,13 +47,7 @@ watch. With --undo-if-worse it rolls the run back when a measure becomes worse;
 see docs/measures.md for what it finds, and how often it is wrong."""
 
 
-def register(commands: Commands) -> None:
-    _register_apply(commands)
-    _register_rollback(commands)
-    _register_run(commands)
-
-
-def _register_apply(commands: Commands) -> None:
+def register_apply(commands: Commands) -> None:
     parser = add_command(
         commands,
         "apply",
@@ -199,7 +193,7 @@ WIDE = 120
 """From this width on, each part of a run has a column of its own."""
 
 
-def _register_rollback(commands: Commands) -> None:
+def register_rollback(commands: Commands) -> None:
     undo = add_command(
         commands,
         "rollback",
@@ -228,7 +222,7 @@ def _register_rollback(commands: Commands) -> None:
     )
 
 
-def _register_run(commands: Commands) -> None:
+def register_run(commands: Commands) -> None:
     verbs = add_noun(commands, "run", "list runs, or show a run; a run applies a plan or undoes another run")
     listing = add_command(
         verbs,

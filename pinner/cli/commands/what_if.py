@@ -28,12 +28,7 @@ host with the differences. Nothing is stored, and nothing on the host changes.
 New guests have just started: none of their memory is resident yet."""
 
 
-def register(commands: Commands) -> None:
-    _register_what_if(commands)
-    _register_capacity(commands)
-
-
-def _register_what_if(commands: Commands) -> None:
+def register_what_if(commands: Commands) -> None:
     parser = add_command(
         commands,
         "what-if",
@@ -203,7 +198,7 @@ and those that a flavor may ask for. A host is planned by its policy, a
 captured machine by the plan options. Nothing is stored or changed."""
 
 
-def _register_capacity(commands: Commands) -> None:
+def register_capacity(commands: Commands) -> None:
     parser = add_command(
         commands,
         "capacity",

@@ -43,13 +43,7 @@ _LESS = ("IOTHREAD", "VHOST", "EMULATOR")
 """The columns that a narrow terminal omits, in this order. DELAY contains them."""
 
 
-def register(commands: Commands) -> None:
-    _register_top(commands)
-    _register_chart(commands)
-    _register_blame(commands)
-
-
-def _register_top(commands: Commands) -> None:
+def register_top(commands: Commands) -> None:
     parser = add_command(
         commands,
         "top",
@@ -164,7 +158,7 @@ SERIES = {series.name: series for series in (*GUEST_SERIES, *HOST_SERIES)}
 _MOST_LINES = 8
 
 
-def _register_chart(commands: Commands) -> None:
+def register_chart(commands: Commands) -> None:
     parser = add_command(
         commands,
         "chart",
@@ -223,7 +217,7 @@ def _listed(series: tuple["Series", ...]) -> str:
 _BAR = 20
 
 
-def _register_blame(commands: Commands) -> None:
+def register_blame(commands: Commands) -> None:
     parser = add_command(
         commands,
         "blame",
