@@ -7,22 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    String,
-    Table,
-    and_,
-    delete,
-    exists,
-    func,
-    or_,
-    select,
-    tuple_,
-    type_coerce,
-    update,
-)
+import sqlalchemy as sa
 
 from pinner.codec import utc_text
 from pinner.model.page import batches
@@ -67,7 +52,7 @@ class Retention(Repository):
 
     def purge_probes(self, before: datetime, *, dry_run: bool = False) -> int:
         probes = tables.probes
-        old = and_(probes.c.state != "running", tables.is_before(probes.c.started_at, before))
+        old = sa.and_(probes.c.state != "running", tables.is_before(probes.c.started_at, before))
         return self._purge(probes, old, dry_run=dry_run)
 
     def purge_plans(self, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
@@ -75,46 +60,46 @@ class Retention(Repository):
         plans, snapshots = tables.plans, tables.snapshots
         with reading(self._engine) as connection:
             placed = _placed_plans(connection)
-        old_plan = and_(
+        old_plan = sa.and_(
             tables.is_before(plans.c.created_at, before),
-            ~exists().where(tables.runs.c.plan == plans.c.id),
+            ~sa.exists().where(tables.runs.c.plan == plans.c.id),
             plans.c.id.not_in(placed),
         )
-        old_snapshot = and_(
-            tables.is_before(snapshots.c.taken_at, before), ~exists().where(plans.c.snapshot == snapshots.c.id)
+        old_snapshot = sa.and_(
+            tables.is_before(snapshots.c.taken_at, before), ~sa.exists().where(plans.c.snapshot == snapshots.c.id)
         )
         return self._purge(plans, old_plan, dry_run=dry_run), self._purge(snapshots, old_snapshot, dry_run=dry_run)
 
     def purge_tokens(self, before: datetime, *, dry_run: bool = False) -> int:
         table = tables.tokens
-        ended = or_(tables.is_before(table.c.expires_at, before), tables.is_before(table.c.revoked_at, before))
+        ended = sa.or_(tables.is_before(table.c.expires_at, before), tables.is_before(table.c.revoked_at, before))
         return self._purge(table, ended, dry_run=dry_run)
 
     def purge_heads(self, before: datetime, *, dry_run: bool = False) -> int:
         """Kept are the last head of each host, and heads that the audit trail names; a later head covers the same
         records."""
         table, audit = tables.agent_heads, tables.audit.c
-        old = select(table.c.host, table.c.seq, table.c.hash).where(tables.is_before(table.c.at, before))
+        old = sa.select(table.c.host, table.c.seq, table.c.hash).where(tables.is_before(table.c.at, before))
         with reading(self._engine) as connection:
-            newest = select(table.c.host, func.max(table.c.seq)).group_by(table.c.host)
+            newest = sa.select(table.c.host, sa.func.max(table.c.seq)).group_by(table.c.host)
             last = {row.host: row[1] for row in connection.execute(newest)}
             rows = [row for row in connection.execute(old) if row.seq != last[row.host]]
-            ends = select(audit.after).where(audit.action == AuditAction.RUN_END.value)
+            ends = sa.select(audit.after).where(audit.action == AuditAction.RUN_END.value)
             named = {named_head(after) for after in connection.execute(ends).scalars()} if rows else set()
         due = [tuple(row) for row in rows if ChainHead(row.seq, row.hash) not in named]
         for part in batches([] if dry_run else due, BATCH):
-            key = tuple_(table.c.host, table.c.seq, table.c.hash)
-            rest = delete(table).where(key.in_(part))
-            write(self._engine, partial(Connection.execute, statement=rest))
+            key = sa.tuple_(table.c.host, table.c.seq, table.c.hash)
+            rest = sa.delete(table).where(key.in_(part))
+            write(self._engine, partial(sa.Connection.execute, statement=rest))
         return len(due)
 
     def purge_answers(self, before: datetime, *, dry_run: bool = False) -> int:
         table = tables.idempotency_keys
         old = tables.is_before(table.c.at, before)
         with reading(self._engine) as connection:
-            count = connection.execute(select(func.count()).select_from(table).where(old)).scalar_one()
+            count = connection.execute(sa.select(sa.func.count()).select_from(table).where(old)).scalar_one()
         if count and not dry_run:
-            write(self._engine, partial(Connection.execute, statement=delete(table).where(old)))
+            write(self._engine, partial(sa.Connection.execute, statement=sa.delete(table).where(old)))
         return int(count)
 
     def purge_hints(self, host: str, before: datetime, is_kept: Callable[[str], bool]) -> int:
@@ -130,11 +115,13 @@ class Retention(Repository):
         with reading(self._engine) as connection:
             end = chain_row(connection)
             newest, purged = end.seq, end.purged_seq
-            at = type_coerce(audit.at, String)
+            at = sa.type_coerce(audit.at, sa.String)
             is_young = at.between(utc_text(before), utc_text(now))
-            young = connection.execute(select(func.min(audit.seq)).where(and_(audit.seq > purged, is_young))).scalar()
-            is_old = and_(audit.seq > purged, audit.seq <= newest if young is None else audit.seq < young)
-            query = select(audit.seq, audit.hash).where(is_old, at < utc_text(before))
+            young = connection.execute(
+                sa.select(sa.func.min(audit.seq)).where(sa.and_(audit.seq > purged, is_young))
+            ).scalar()
+            is_old = sa.and_(audit.seq > purged, audit.seq <= newest if young is None else audit.seq < young)
+            query = sa.select(audit.seq, audit.hash).where(is_old, at < utc_text(before))
             last = connection.execute(query.order_by(audit.seq.desc()).limit(1)).one_or_none()
         return OldRecords(purged + 1, ChainHead(last.seq, last.hash), newest) if last else None
 
@@ -156,10 +143,10 @@ class Retention(Repository):
             after = rows[-1].seq
             yield from (row.id for row in rows if row.plan not in placed and not (row.in_place and is_kept(row.id)))
 
-    def _purge(self, table: Table, old: ColumnElement[bool], *, dry_run: bool) -> int:
+    def _purge(self, table: sa.Table, old: sa.ColumnElement[bool], *, dry_run: bool) -> int:
         if dry_run:
             with reading(self._engine) as connection:
-                return int(connection.execute(select(func.count()).select_from(table).where(old)).scalar_one())
+                return int(connection.execute(sa.select(sa.func.count()).select_from(table).where(old)).scalar_one())
         total = 0
         while True:
             deleted = write(self._engine, partial(_delete_batch, table=table, old=old))
@@ -172,51 +159,51 @@ class Retention(Repository):
             pass
 
 
-def _delete_batch(connection: Connection, table: Table, old: ColumnElement[bool]) -> int:
+def _delete_batch(connection: sa.Connection, table: sa.Table, old: sa.ColumnElement[bool]) -> int:
     # Read and deleted by one writer: no plan can refer to the snapshot in between.
-    ids = list(connection.execute(select(table.c.id).where(old).limit(BATCH)).scalars())
-    connection.execute(delete(table).where(table.c.id.in_(ids)))
+    ids = list(connection.execute(sa.select(table.c.id).where(old).limit(BATCH)).scalars())
+    connection.execute(sa.delete(table).where(table.c.id.in_(ids)))
     return len(ids)
 
 
-def _delete_runs(connection: Connection, ids: Sequence[str]) -> None:
-    connection.execute(delete(tables.entries).where(tables.entries.c.run.in_(ids)))
-    connection.execute(delete(tables.outcomes).where(tables.outcomes.c.run.in_(ids)))
-    connection.execute(delete(tables.runs).where(tables.runs.c.id.in_(ids)))
+def _delete_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
+    connection.execute(sa.delete(tables.entries).where(tables.entries.c.run.in_(ids)))
+    connection.execute(sa.delete(tables.outcomes).where(tables.outcomes.c.run.in_(ids)))
+    connection.execute(sa.delete(tables.runs).where(tables.runs.c.id.in_(ids)))
 
 
-def _ended_runs(before: datetime, after: int) -> Select[Any]:
+def _ended_runs(before: datetime, after: int) -> sa.Select[Any]:
     runs, entries = tables.runs.c, tables.entries.c
     # A guest that is gone may have a definition that a run wrote.
-    changed = exists().where(
-        entries.run == runs.id, or_(entries.state.in_(IN_FORCE), and_(runs.persist, entries.state == "gone"))
+    changed = sa.exists().where(
+        entries.run == runs.id, sa.or_(entries.state.in_(IN_FORCE), sa.and_(runs.persist, entries.state == "gone"))
     )
-    in_place = and_(runs.kind != "rollback", or_(runs.state == "applied", changed))
-    query = select(runs.seq, runs.id, runs.plan, in_place.label("in_place"))
+    in_place = sa.and_(runs.kind != "rollback", sa.or_(runs.state == "applied", changed))
+    query = sa.select(runs.seq, runs.id, runs.plan, in_place.label("in_place"))
     ended = query.where(runs.state != "running", tables.is_before(runs.started_at, before), runs.seq > after)
     return ended.order_by(runs.seq).limit(BATCH)
 
 
-def _placed_plans(connection: Connection) -> frozenset[str]:
-    bodies = connection.execute(select(tables.placements.c.body)).scalars()
+def _placed_plans(connection: sa.Connection) -> frozenset[str]:
+    bodies = connection.execute(sa.select(tables.placements.c.body)).scalars()
     return frozenset(json.loads(body)["plan"] for body in bodies)
 
 
-def _move_start(connection: Connection, old: OldRecords, event: AuditEvent) -> bool:
+def _move_start(connection: sa.Connection, old: OldRecords, event: AuditEvent) -> bool:
     chain = tables.audit_chain
     start = {"purged_seq": old.last.seq, "purged_hash": old.last.hash}
     # The condition is part of the update, because the database checks it again after it has waited for another server.
-    moved = connection.execute(update(chain).where(chain.c.purged_seq == old.first - 1).values(start)).rowcount
+    moved = connection.execute(sa.update(chain).where(chain.c.purged_seq == old.first - 1).values(start)).rowcount
     if moved:
         append_events(connection, [event])
     return bool(moved)
 
 
-def _delete_purged(connection: Connection) -> int:
+def _delete_purged(connection: sa.Connection) -> int:
     audit = tables.audit
     purged = chain_row(connection).purged_seq
-    query = select(audit.c.seq).where(audit.c.seq <= purged).order_by(audit.c.seq).limit(RECORDS_BATCH)
+    query = sa.select(audit.c.seq).where(audit.c.seq <= purged).order_by(audit.c.seq).limit(RECORDS_BATCH)
     keys = list(connection.execute(query).scalars())
     if keys:
-        connection.execute(delete(audit).where(audit.c.seq <= keys[-1]))
+        connection.execute(sa.delete(audit).where(audit.c.seq <= keys[-1]))
     return len(keys)

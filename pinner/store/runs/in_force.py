@@ -5,21 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, assert_never
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    literal,
-    or_,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 
 from pinner.model.change import (
     AffinityChange,
@@ -42,7 +28,7 @@ IN_FORCE: tuple[EntryState, ...] = ("intent", "done", "stuck")
 _NEVER_MADE = ("running", "undone", "rolled_back", "failed")
 """A rollback of all runs leaves a run without entries in these states."""
 _RESTORED = ("undone", "rolled_back", "rolled_back_partly")
-_LASTING = and_(_RUNS.persist, _ENTRIES.kind.in_(DEFINED))
+_LASTING = sa.and_(_RUNS.persist, _ENTRIES.kind.in_(DEFINED))
 _NOT_REPEATED = dict.fromkeys(REPEATED, "")
 BATCH = 1000
 
@@ -57,35 +43,40 @@ class _Closing(NamedTuple):
 def of_host(host: str) -> Any:
     """The entries that a rollback of all runs undoes, also the definition of a guest that is gone, until a rollback has
     restored it."""
-    kept = and_(_LASTING, _ENTRIES.state == "gone", _RUNS.state.not_in(_RESTORED))
-    return and_(
-        _RUNS.id == _ENTRIES.run, _RUNS.host == host, _RUNS.kind != "rollback", or_(_ENTRIES.state.in_(IN_FORCE), kept)
+    kept = sa.and_(_LASTING, _ENTRIES.state == "gone", _RUNS.state.not_in(_RESTORED))
+    return sa.and_(
+        _RUNS.id == _ENTRIES.run,
+        _RUNS.host == host,
+        _RUNS.kind != "rollback",
+        sa.or_(_ENTRIES.state.in_(IN_FORCE), kept),
     )
 
 
-def placed_processes(connection: Connection) -> dict[ThreadKey, int]:
+def placed_processes(connection: sa.Connection) -> dict[ThreadKey, int]:
     """See Journal.placed_processes. It needs SQLite."""
     started = json_value(_ENTRIES.change, "$.target.part").label("started")
-    since = func.min(json_value(_ENTRIES.lineage, "$.since"))
-    query = select(_ENTRIES.owner, started, since).where(text(tables.PROCESSES_IN_FORCE))
+    since = sa.func.min(json_value(_ENTRIES.lineage, "$.since"))
+    query = sa.select(_ENTRIES.owner, started, since).where(sa.text(tables.PROCESSES_IN_FORCE))
     rows = connection.execute(query.group_by(_ENTRIES.owner, started))
     return {ThreadKey(int(owner), began): first or 0 for owner, began, first in rows if began is not None}
 
 
-def json_value(column: ColumnElement[str], path: str, damaged: ColumnElement[str] | None = None) -> ColumnElement[Any]:
+def json_value(
+    column: sa.ColumnElement[str], path: str, damaged: sa.ColumnElement[str] | None = None
+) -> sa.ColumnElement[Any]:
     """Where the text is damaged, ``damaged`` or NULL. json_extract alone would fail for all rows."""
-    return case((func.json_valid(column) == 1, func.json_extract(column, path)), else_=damaged)
+    return sa.case((sa.func.json_valid(column) == 1, sa.func.json_extract(column, path)), else_=damaged)
 
 
-def later(connection: Connection, run: str, owners: Iterable[str]) -> Iterator[tuple[str, int, str]]:
+def later(connection: sa.Connection, run: str, owners: Iterable[str]) -> Iterator[tuple[str, int, str]]:
     """The changes (JSON) that later applies made to these owners or to the host itself, latest first, each with its
     run's id and number."""
-    began = select(_RUNS.seq).where(_RUNS.id == run).scalar_subquery()
+    began = sa.select(_RUNS.seq).where(_RUNS.id == run).scalar_subquery()
     query = (
-        select(_RUNS.id, _RUNS.seq, _ENTRIES.change)
+        sa.select(_RUNS.id, _RUNS.seq, _ENTRIES.change)
         .join(tables.entries, _RUNS.id == _ENTRIES.run)
         .where(_RUNS.kind == "apply", _RUNS.seq > began, _ENTRIES.state.in_(IN_FORCE))
-        .where(or_(_ENTRIES.owner.in_(sorted(owners)), _ENTRIES.kind == ""))
+        .where(sa.or_(_ENTRIES.owner.in_(sorted(owners)), _ENTRIES.kind == ""))
         .order_by(_RUNS.seq.desc(), _ENTRIES.seq)
     )
     return (tuple(row) for row in connection.execute(query))
@@ -103,29 +94,29 @@ def result_of(change: Change) -> State | int | tuple[PartPin, ...]:
     assert_never(change)
 
 
-def close_all(connection: Connection, run: Run, own: Iterable[Entry], also: Collection[str] = ()) -> None:
+def close_all(connection: sa.Connection, run: Run, own: Iterable[Entry], also: Collection[str] = ()) -> None:
     """Store the outcome of a rollback of all runs in each entry and run that it undid, and delete the host's recorded
     placement. Changes of an earlier boot that no definition has are gone. What could not be undone is in the entries of
     the other runs. A run opened later keeps its state, unless it is one of ``also``."""
-    began = connection.execute(select(_RUNS.seq).where(_RUNS.id == run.id)).scalar_one()
-    before = or_(_RUNS.seq < began, _RUNS.id.in_(also))
+    began = connection.execute(sa.select(_RUNS.seq).where(_RUNS.id == run.id)).scalar_one()
+    before = sa.or_(_RUNS.seq < began, _RUNS.id.in_(also))
     lost = _close_entries(connection, run, {entry.change.target.key: entry for entry in own}, before)
     _close_runs(connection, run.host, lost, before)
-    last = connection.execute(select(func.max(_RUNS.seq)).where(_RUNS.host == run.host, before)).scalar() or began
-    placements = delete(tables.placements).filter_by(host=run.host)
+    last = connection.execute(sa.select(sa.func.max(_RUNS.seq)).where(_RUNS.host == run.host, before)).scalar() or began
+    placements = sa.delete(tables.placements).filter_by(host=run.host)
     connection.execute(placements.where(tables.placements.c.run_seq <= max(last, began)))
-    whole = select(_RUNS.id).where(_RUNS.host == run.host, _RUNS.kind == "rollback", _RUNS.undoes == "")
-    own_entries = and_(_ENTRIES.run.in_(whole), or_(_ENTRIES.mask != "", _ENTRIES.owner != ""))
-    connection.execute(update(tables.entries).where(own_entries).values(_NOT_REPEATED))
+    whole = sa.select(_RUNS.id).where(_RUNS.host == run.host, _RUNS.kind == "rollback", _RUNS.undoes == "")
+    own_entries = sa.and_(_ENTRIES.run.in_(whole), sa.or_(_ENTRIES.mask != "", _ENTRIES.owner != ""))
+    connection.execute(sa.update(tables.entries).where(own_entries).values(_NOT_REPEATED))
 
 
 def _close_entries(
-    connection: Connection, run: Run, outcomes: Mapping[TargetKey, Entry], before: ColumnElement[bool]
+    connection: sa.Connection, run: Run, outcomes: Mapping[TargetKey, Entry], before: sa.ColumnElement[bool]
 ) -> dict[str, bool]:
     """By run: whether changes of it are still in place."""
     # Where the present boot is not known, no boot counts as an earlier one.
-    earlier = and_(_RUNS.boot.not_in(("", run.boot)), literal(run.boot) != "", ~_LASTING)
-    query = select(_RUNS.id, _ENTRIES.seq, _ENTRIES.change, earlier.label("earlier"))
+    earlier = sa.and_(_RUNS.boot.not_in(("", run.boot)), sa.literal(run.boot) != "", ~_LASTING)
+    query = sa.select(_RUNS.id, _ENTRIES.seq, _ENTRIES.change, earlier.label("earlier"))
     query = query.where(of_host(run.host), before).order_by(_RUNS.seq, _ENTRIES.seq)
     closed: list[dict[str, object]] = []
     lost: dict[str, bool] = {}
@@ -138,7 +129,7 @@ def _close_entries(
     return lost
 
 
-def _closing(row: Row[Any]) -> _Closing:
+def _closing(row: sa.Row[Any]) -> _Closing:
     try:
         target = json.loads(row.change)["target"]
         return _Closing(row.id, row.seq, TargetKey(target["kind"], target["owner"], target["part"]), row.earlier)
@@ -157,23 +148,23 @@ def _end_of(change: _Closing | Damaged, outcomes: Mapping[TargetKey, Entry], boo
     return change.run, change.seq, *((outcome.state, outcome.error) if outcome else ("", ""))
 
 
-def _close_runs(connection: Connection, host: str, lost: Mapping[str, bool], before: ColumnElement[bool]) -> None:
-    began = and_(_RUNS.host == host, _RUNS.kind != "rollback", _RUNS.state.not_in(_NEVER_MADE), before)
-    others = dict.fromkeys(connection.execute(select(_RUNS.id).where(began)).scalars(), False)
+def _close_runs(connection: sa.Connection, host: str, lost: Mapping[str, bool], before: sa.ColumnElement[bool]) -> None:
+    began = sa.and_(_RUNS.host == host, _RUNS.kind != "rollback", _RUNS.state.not_in(_NEVER_MADE), before)
+    others = dict.fromkeys(connection.execute(sa.select(_RUNS.id).where(began)).scalars(), False)
     states = [
         {"_run": name, "_state": "rolled_back_partly" if in_place else "rolled_back"}
         for name, in_place in (others | dict(lost)).items()
     ]
     if states:
-        named = update(tables.runs).where(_RUNS.id == bindparam("_run"))
-        connection.execute(named.values(state=bindparam("_state")), states)
+        named = sa.update(tables.runs).where(_RUNS.id == sa.bindparam("_run"))
+        connection.execute(named.values(state=sa.bindparam("_state")), states)
 
 
-def _update_entries(connection: Connection, closed: list[dict[str, object]], at: datetime) -> None:
+def _update_entries(connection: sa.Connection, closed: list[dict[str, object]], at: datetime) -> None:
     if not closed:
         return
-    same = and_(_ENTRIES.run == bindparam("_run"), _ENTRIES.seq == bindparam("_seq"))
-    changed = update(tables.entries).where(same)
-    changed = changed.values(state=bindparam("_state"), error=bindparam("_error"), at=at)
+    same = sa.and_(_ENTRIES.run == sa.bindparam("_run"), _ENTRIES.seq == sa.bindparam("_seq"))
+    changed = sa.update(tables.entries).where(same)
+    changed = changed.values(state=sa.bindparam("_state"), error=sa.bindparam("_error"), at=at)
     for part in batches(closed, BATCH):
         connection.execute(changed, part)

@@ -4,20 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Connection,
-    Select,
-    Update,
-    and_,
-    bindparam,
-    exists,
-    insert,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from pinner import codec
 from pinner.model.change import AffinityChange, Target
@@ -62,9 +49,9 @@ class Runs(Repository):
         """Raises PreconditionFailed where the host's policy has not the revision ``policy``, if given."""
         entries, events = tuple(entries), tuple(events)
 
-        def store(connection: Connection) -> None:
+        def store(connection: sa.Connection) -> None:
             require_policy(connection, run.host, policy)
-            connection.execute(insert(tables.runs).values(_run_row(run)))
+            connection.execute(sa.insert(tables.runs).values(_run_row(run)))
             write_entries(connection, entries)
             _append(connection, events)
 
@@ -74,8 +61,8 @@ class Runs(Repository):
         """False, and nothing is stored, where another process has stored the end of the run ``running``, if given."""
         entries, events = tuple(entries), tuple(events)
 
-        def store(connection: Connection) -> bool:
-            state = select(tables.runs.c.state).filter_by(id=running)
+        def store(connection: sa.Connection) -> bool:
+            state = sa.select(tables.runs.c.state).filter_by(id=running)
             if running and connection.execute(state).scalar() != "running":
                 return False
             write_entries(connection, entries)
@@ -101,7 +88,7 @@ class Runs(Repository):
         apply's Journal."""
         entries, events = tuple(entries), tuple(events)
 
-        def store(connection: Connection) -> bool:
+        def store(connection: sa.Connection) -> bool:
             if not connection.execute(_update(run.id).filter_by(state="running").values(_run_row(run))).rowcount:
                 return False
             if run.undoes and run.state in ROLLED_BACK:
@@ -123,14 +110,14 @@ class Runs(Repository):
     def get(self, run: str) -> Run:
         """Raises NotFound."""
         with reading(self._engine) as connection:
-            row = connection.execute(select(*RUN).filter_by(id=run)).one_or_none()
+            row = connection.execute(sa.select(*RUN).filter_by(id=run)).one_or_none()
         if row is None:
             raise NotFound("run", run)
         return Run(*row)
 
     def list(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         """Raises Invalid for limit and marker."""
-        query = select(*RUN, tables.runs.c.seq)
+        query = sa.select(*RUN, tables.runs.c.seq)
         if host is not None:
             query = query.filter_by(host=host)
         if state is not None:
@@ -139,21 +126,25 @@ class Runs(Repository):
             return page(connection, query, tables.runs, part, lambda row: Run(*row[: len(RUN)]))
 
     def running(self) -> tuple[Run, ...]:
-        query = select(*RUN).filter_by(state="running").order_by(tables.runs.c.seq.desc())
+        query = sa.select(*RUN).filter_by(state="running").order_by(tables.runs.c.seq.desc())
         with reading(self._engine) as connection:
             return tuple(Run(*row) for row in connection.execute(query))
 
     def opened_later(self, run: Run) -> tuple[str, ...]:
         """The host's runs opened after this one; the agent may have begun them before it."""
         runs = tables.runs.c
-        since = select(runs.seq).where(runs.id == run.id).scalar_subquery()
+        since = sa.select(runs.seq).where(runs.id == run.id).scalar_subquery()
         with reading(self._engine) as connection:
-            return tuple(connection.execute(select(runs.id).where(runs.host == run.host, runs.seq > since)).scalars())
+            return tuple(
+                connection.execute(sa.select(runs.id).where(runs.host == run.host, runs.seq > since)).scalars()
+            )
 
     def in_effect(self) -> tuple[Run, ...]:
         """Applies that changed something and were not rolled back, and open runs, newest first."""
-        applied = and_(tables.runs.c.kind == "apply", tables.runs.c.state.in_(APPLIED), has_entry())
-        query = select(*RUN).where(or_(applied, tables.runs.c.state == "running")).order_by(tables.runs.c.seq.desc())
+        applied = sa.and_(tables.runs.c.kind == "apply", tables.runs.c.state.in_(APPLIED), has_entry())
+        query = (
+            sa.select(*RUN).where(sa.or_(applied, tables.runs.c.state == "running")).order_by(tables.runs.c.seq.desc())
+        )
         with reading(self._engine) as connection:
             return tuple(Run(*row) for row in connection.execute(query))
 
@@ -166,7 +157,7 @@ class Runs(Repository):
 
     def was_refused(self, plan: str) -> bool:
         """Whether an apply of the plan failed before its first change."""
-        query = select(tables.runs.c.seq).filter_by(plan=plan, kind="apply", state="failed").where(~has_entry())
+        query = sa.select(tables.runs.c.seq).filter_by(plan=plan, kind="apply", state="failed").where(~has_entry())
         with reading(self._engine) as connection:
             return connection.execute(query.limit(1)).first() is not None
 
@@ -175,7 +166,7 @@ class Runs(Repository):
         runs, table = tables.runs.c, tables.entries.c
         wanted = sorted({owner[:OWNER_LENGTH] for owner in owners})[:_MAX_OWNERS]
         query = (
-            select(runs.id)
+            sa.select(runs.id)
             .join(tables.entries, runs.id == table.run)
             .where(runs.host == host, runs.kind == "apply", table.state == "done", table.owner.in_(wanted))
             .order_by(runs.seq.desc())
@@ -187,7 +178,7 @@ class Runs(Repository):
     def number(self, run: str) -> int:
         """In the order of all runs, which needs no clock. Raises NotFound."""
         with reading(self._engine) as connection:
-            if (seq := connection.execute(select(tables.runs.c.seq).filter_by(id=run)).scalar()) is None:
+            if (seq := connection.execute(sa.select(tables.runs.c.seq).filter_by(id=run)).scalar()) is None:
                 raise NotFound("run", run)
             return int(seq)
 
@@ -195,7 +186,7 @@ class Runs(Repository):
         """See Journal.changes_of; ``host``: None for all."""
         runs, table = tables.runs.c, tables.entries.c
         query = (
-            select(*COLUMNS)
+            sa.select(*COLUMNS)
             .join(tables.runs, runs.id == table.run)
             .where(table.state.in_(("done", "stuck")), table.owner == guest[:OWNER_LENGTH])
             .order_by(runs.seq, table.seq)
@@ -216,7 +207,7 @@ class Runs(Repository):
             return read_entries(connection, run)
 
     def readable_entries(self, run: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
-        query = select(*COLUMNS).filter_by(run=run).order_by(tables.entries.c.seq)
+        query = sa.select(*COLUMNS).filter_by(run=run).order_by(tables.entries.c.seq)
         with reading(self._engine) as connection:
             records = tuple(readable(connection, query, entry_of))
         entries = tuple(record for record in records if isinstance(record, Entry))
@@ -227,9 +218,9 @@ class Runs(Repository):
             return news(connection, run, seen)
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
-        query = select(*COLUMNS, tables.runs.c.persist, tables.runs.c.boot).where(in_force.of_host(host))
+        query = sa.select(*COLUMNS, tables.runs.c.persist, tables.runs.c.boot).where(in_force.of_host(host))
         if after:
-            query = query.where(tables.runs.c.seq > select(tables.runs.c.seq).filter_by(id=after).scalar_subquery())
+            query = query.where(tables.runs.c.seq > sa.select(tables.runs.c.seq).filter_by(id=after).scalar_subquery())
         query = query.order_by(tables.runs.c.seq, tables.entries.c.seq)
         with reading(self._engine) as connection:
             yield from readable(connection, query, lambda row: InForce(entry_of(row), row.persist, row.boot))
@@ -249,7 +240,7 @@ class Runs(Repository):
         return tuple((self.get(name), changed[name][1]) for name in newest_first)
 
 
-def _changed_later(connection: Connection, run: str) -> Iterator[tuple[str, int, Target]]:
+def _changed_later(connection: sa.Connection, run: str) -> Iterator[tuple[str, int, Target]]:
     changes = [entry.change for entry in read_entries(connection, run) if entry.state in in_force.IN_FORCE]
     results = {change.target.key: in_force.result_of(change) for change in changes}
     owners = {change.target.owner[:OWNER_LENGTH] for change in changes}
@@ -259,14 +250,14 @@ def _changed_later(connection: Connection, run: str) -> Iterator[tuple[str, int,
             yield name, seq, change.target
 
 
-def _append(connection: Connection, events: Iterable[Event]) -> None:
+def _append(connection: sa.Connection, events: Iterable[Event]) -> None:
     due = list(events)
     append_events(connection, [event for event in due if isinstance(event, AuditEvent)])
     agent_chain.append_events(connection, [event for event in due if isinstance(event, AgentEvent)])
 
 
-def _update(run: str) -> Update:
-    return update(tables.runs).filter_by(id=run)
+def _update(run: str) -> sa.Update:
+    return sa.update(tables.runs).filter_by(id=run)
 
 
 def _run_row(run: Run) -> dict[str, Any]:
@@ -278,25 +269,27 @@ APPLIED: tuple[RunState, ...] = ("applied", "applied_partly")
 ROLLED_BACK: tuple[RunState, ...] = ("rolled_back", "rolled_back_partly")
 
 
-def has_entry() -> ColumnElement[bool]:
-    return exists().where(tables.entries.c.run == tables.runs.c.id)
+def has_entry() -> sa.ColumnElement[bool]:
+    return sa.exists().where(tables.entries.c.run == tables.runs.c.id)
 
 
-def last_applied(connection: Connection, host: str) -> tuple[int, Run] | None:
+def last_applied(connection: sa.Connection, host: str) -> tuple[int, Run] | None:
     # One query for each state: an index has the runs of one state in their order.
     rows = (connection.execute(_QUERY, {"host": host, "state": state}).one_or_none() for state in APPLIED)
     last = max((row for row in rows if row is not None), key=lambda row: row.seq, default=None)
     return None if last is None else (last.seq, Run(*last[: len(RUN)]))
 
 
-def _query() -> Select[Any]:
+def _query() -> sa.Select[Any]:
     runs, later = tables.runs.c, tables.runs.alias().c
-    host: BindParameter[str] = bindparam("host")
-    rolled_back = exists().where(
+    host: sa.BindParameter[str] = sa.bindparam("host")
+    rolled_back = sa.exists().where(
         later.host == host, later.kind == "rollback", later.state.in_(ROLLED_BACK), later.seq > runs.seq
     )
-    counts = and_(or_(has_entry(), ~rolled_back), ~runs.origin.startswith(PROBE_ORIGIN))
-    query = select(*RUN, runs.seq).where(runs.host == host, runs.kind == "apply", runs.state == bindparam("state"))
+    counts = sa.and_(sa.or_(has_entry(), ~rolled_back), ~runs.origin.startswith(PROBE_ORIGIN))
+    query = sa.select(*RUN, runs.seq).where(
+        runs.host == host, runs.kind == "apply", runs.state == sa.bindparam("state")
+    )
     return query.where(counts).order_by(runs.seq.desc()).limit(1)
 
 
@@ -309,7 +302,7 @@ class Placements(Repository):
         """The placement, and the number of the last run that it takes into account."""
         table = tables.placements.c
         with reading(self._engine) as connection:
-            row = connection.execute(select(table.body, table.run_seq).filter_by(host=host)).one_or_none()
+            row = connection.execute(sa.select(table.body, table.run_seq).filter_by(host=host)).one_or_none()
         return (codec.load(Placement, row.body, "placement"), row.run_seq) if row else None
 
     def put(self, placement: Placement, at: datetime, run_seq: int, last_run: int | None = None) -> None:
@@ -317,7 +310,7 @@ class Placements(Repository):
         applied run, as the caller has read it (0: none); nothing is stored if it is another one by now."""
         values = {"stored_at": at, "run_seq": run_seq, "body": codec.dump(placement).decode()}
 
-        def store(connection: Connection) -> None:
+        def store(connection: sa.Connection) -> None:
             if last_run is None or last_run == (last_applied(connection, placement.host) or (0, None))[0]:
                 put_host_row(connection, tables.placements, placement.host, values)
 
