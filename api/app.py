@@ -19,17 +19,13 @@ from pinner.service.upkeep.monitor import Monitor
 from pinner.store.idempotency import IdempotencyKeys
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 def create_app(
     pinner: Service,
     *,
     control: AccessControl,
     max_body_bytes: int = MAX_BODY_BYTES,
     idempotency_keys: IdempotencyKeys | None = None,
-    now: Callable[[], datetime] = _now,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
     monitor: Monitor | None = None,
 ) -> APIFlask:
     """Without ``idempotency_keys`` an Idempotency-Key is refused. Without ``monitor`` the server is always ready, and

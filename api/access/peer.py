@@ -27,7 +27,6 @@ class TcpPeer:
 
 Peer = UnixPeer | TcpPeer
 
-
 Networks = tuple[IPv4Network | IPv6Network, ...]
 
 _CLIENT_PREFIX = 64

@@ -55,7 +55,6 @@ _PARAMETERS: Json = {
         "first answer; the action is not repeated.", {"type": "string", "format": "idempotency-key"}),
 }  # fmt: skip
 
-
 _PATH_PARAMETERS = {
     "host": "The name of a host, as GET /v1/hosts lists it.",
     "guest": "The UUID or the name of a guest.",
@@ -64,7 +63,6 @@ _PATH_PARAMETERS = {
     "probe": "The id of a probe.",
     "snapshot": "The id of a snapshot.",
 }
-
 
 SECURITY: Json = {
     "bearer": {
@@ -325,7 +323,6 @@ def _on_one_line(docstring: str) -> str:
 
 
 _DESCRIPTIONS = _field_docstrings()
-
 
 _GUEST = "6a5b7a0e-0000-4000-8000-000000000001"
 _RUN = {

@@ -33,7 +33,6 @@ NOT_MODIFIED: dict[int | str, dict[str, str | dict[str, Json]]] = {
     304: {"description": "The client has this object already."}
 }
 
-
 NOT_READY: dict[int | str, dict[str, str | dict[str, Json]]] = {
     503: {
         "description": "A check fails",

@@ -14,7 +14,6 @@ from pinner.model.questions import MAX_MEMORY_KIB, MAX_NEW_GUESTS, GuestShape, N
 
 _DEFAULT = Request()
 
-
 _Weight = Annotated[
     Annotated[float, Field(ge=0, le=MOST_WEIGHT)] | None,
     Field(description="The factor of the term in its tier; 0: it does not count. Default: that of [objective]."),

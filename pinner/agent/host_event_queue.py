@@ -47,7 +47,7 @@ class HostEventQueue:
                 return (HostEvent(self._last, self._now(), "lost", ""),)
             if 0 < after < self._first:  # a number of an earlier agent: nobody listened until this one began
                 return (HostEvent(self._first, self._now(), "lost", ""), *self._events)
-            self._changed.wait_for(lambda: self._has_newer(after) or not self._open, timeout)
+            self._changed.wait_for(lambda: not self._open or (self._events and self._events[-1].seq > after), timeout)
             events = tuple(event for event in self._events if event.seq > after)
             if after and events and events[0].seq > after + 1:
                 return (HostEvent(events[0].seq - 1, events[0].at, "lost", ""), *events)
@@ -58,6 +58,3 @@ class HostEventQueue:
         with self._changed:
             self._open = False
             self._changed.notify_all()
-
-    def _has_newer(self, after: int) -> bool:
-        return bool(self._events) and self._events[-1].seq > after

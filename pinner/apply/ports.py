@@ -13,7 +13,6 @@ from pinner.model.run.journal import Damaged, Entry, InForce, Run
 
 Part = tuple[TargetKind, int]
 
-
 Progress = Callable[[Entry, int], None]
 """Gets an entry and the number of entries, before the first change and after each. Must not raise."""
 

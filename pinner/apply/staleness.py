@@ -31,7 +31,8 @@ def changes_to_make(
     gone: list[str] = []
     inspected: list[tuple[Target, steps.Inspection]] = []
     pending = False
-    for change in _guests_own_last(plan.changes):
+    # A guest may not answer: it is asked last.
+    for change in sorted(plan.changes, key=lambda change: change.target.kind in INSIDE):
         if pending and change.target.kind in INSIDE:
             continue
         try:
@@ -53,11 +54,6 @@ def changes_to_make(
     if persist:
         _require_definitions((planned for planned in plan.changes if planned.target.owner not in unread), bounds, host)
     return () if inspected and not pending else plan.changes
-
-
-def _guests_own_last(changes: Iterable[PlannedChange]) -> list[PlannedChange]:
-    """A guest may not answer: it is asked last."""
-    return sorted(changes, key=lambda change: change.target.kind in INSIDE)
 
 
 def _inspected(change: PlannedChange, host: Host) -> steps.Inspection:

@@ -159,7 +159,6 @@ NOVA = [
     ),
 ]
 
-
 API = [
     cfg.StrOpt(
         "socket",

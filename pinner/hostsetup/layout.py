@@ -59,15 +59,13 @@ class Layout:
         return self.root / "etc/systemd/system" / name
 
     def installed(self) -> dict[Path, str]:
-        units = {self.unit(name): self._with_programs(packaged(name)) for name in UNITS}
+        programs = f"ExecStart={self.programs}/"
+        units = {self.unit(name): packaged(name).replace("ExecStart=/usr/bin/", programs) for name in UNITS}
         declared = {
             self.sysusers: packaged("sysusers.d/pinner.conf"),
             self.tmpfiles: packaged("tmpfiles.d/pinner.conf"),
         }
         return {path: f"{MARK}{text}" for path, text in (declared | units).items()}
-
-    def _with_programs(self, unit: str) -> str:
-        return unit.replace("ExecStart=/usr/bin/", f"ExecStart={self.programs}/")
 
 
 def packaged(name: str) -> str:

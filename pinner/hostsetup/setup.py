@@ -35,7 +35,8 @@ def setup_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool) -> 
     steps.execute(_files(layout), say, dry_run=dry_run)
     if layout.is_image:
         return
-    steps.execute([_account(layout)], say, dry_run=dry_run)
+    account = Step(f"create the user and the group {ACCOUNT}", has_account, lambda: create_account(layout.sysusers))
+    steps.execute([account], say, dry_run=dry_run)
     if not dry_run:
         _check_readable()
     steps.execute(_folders(layout), say, dry_run=dry_run)
@@ -115,10 +116,6 @@ def _files(layout: Layout) -> Iterator[Step]:
 
 def _has_text(path: Path, text: str) -> bool:
     return steps.content(path) == text
-
-
-def _account(layout: Layout) -> Step:
-    return Step(f"create the user and the group {ACCOUNT}", has_account, lambda: create_account(layout.sysusers))
 
 
 def _folders(layout: Layout) -> Iterator[Step]:

@@ -192,7 +192,6 @@ PlannedChange = AffinityChange | StateChange
 Change = AffinityChange | StateChange | MemoryChange | MetadataChange
 """A closed union: code that distinguishes its kinds ends with assert_never."""
 
-
 Group = TargetKey
 """A target's key; for a guest's changes ``("guest", UUID, None)``, for those inside ``("guest_rps", UUID, None)``."""
 

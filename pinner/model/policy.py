@@ -113,7 +113,6 @@ class Backoff:
 Backoffs = Mapping[TargetKey, Backoff]
 """Of contested targets by kind, owner and part; of failed groups by Group."""
 
-
 Cause = Literal[
     "arrived",
     "busy",

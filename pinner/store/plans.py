@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from cachetools import LRUCache
-from sqlalchemy import Connection, Engine, Row, insert, select
+from sqlalchemy import Connection, Engine, insert, select
 
 from pinner import codec
 from pinner.model.errors import NotFound
@@ -70,7 +70,7 @@ class Plans(Repository):
         if host is not None:
             query = query.filter_by(host=host)
         with reading(self._engine) as connection:
-            return page(connection, query, tables.plans, part, _summary)
+            return page(connection, query, tables.plans, part, lambda row: PlanSummary(*row[: len(_SUMMARY)]))
 
 
 def _row(plan: Plan, created_at: datetime) -> dict[str, Any]:
@@ -85,10 +85,6 @@ def _row(plan: Plan, created_at: datetime) -> dict[str, Any]:
         "snapshot": plan.basis.snapshot,
         "packed": pack(codec.dump(plan)),
     }
-
-
-def _summary(row: Row[Any]) -> PlanSummary:
-    return PlanSummary(*row[: len(_SUMMARY)])
 
 
 class Snapshots:

@@ -88,7 +88,8 @@ class BackoffTable(Repository):
 
         def store(connection: Connection) -> Backoffs:
             changed = change(_of(connection, host))
-            put_host_row(connection, tables.backoffs, host, _row(changed, at))
+            row = {"stored_at": at, "body": _BACKOFFS.dump_json(tuple(changed.items())).decode()}
+            put_host_row(connection, tables.backoffs, host, row)
             return changed
 
         return write(self._engine, store)
@@ -100,7 +101,3 @@ class BackoffTable(Repository):
 def _of(connection: Connection, host: str) -> Backoffs:
     body = connection.execute(select(tables.backoffs.c.body).filter_by(host=host)).scalar()
     return {} if body is None else dict(_BACKOFFS.validate_json(body))
-
-
-def _row(backoffs: Backoffs, at: datetime) -> dict[str, object]:
-    return {"stored_at": at, "body": _BACKOFFS.dump_json(tuple(backoffs.items())).decode()}

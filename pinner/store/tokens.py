@@ -1,8 +1,7 @@
 import secrets
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from pinner.model.errors import NotFound
 from pinner.model.run.audit import AuditAction, Caller, audit_event
@@ -50,7 +49,7 @@ class Tokens(Repository):
         table = tables.tokens
         with reading(self._engine) as connection:
             rows = connection.execute(select(table).order_by(table.c.created_at.desc(), table.c.id)).all()
-        return tuple(_token(row) for row in rows)
+        return tuple(Token(**row._mapping) for row in rows)
 
     def revoke(self, token_id: str, at: datetime, caller: Caller) -> Token:
         """A revoked one stays as it is. Raises NotFound."""
@@ -73,10 +72,6 @@ def _find(connection: Connection, token_id: str) -> Token:
     row = connection.execute(select(tables.tokens).where(tables.tokens.c.id == token_id)).one_or_none()
     if row is None:
         raise NotFound("token", token_id)
-    return _token(row)
-
-
-def _token(row: Row[Any]) -> Token:
     return Token(**row._mapping)
 
 

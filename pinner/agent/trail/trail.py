@@ -211,7 +211,8 @@ class AgentTrailFile:
     def _refused(self, run: Run, error: Exception, has_begun: Callable[[], bool]) -> None:
         if isinstance(error, _REFUSALS):
             claimed = limits.shown(run.id), limits.shown(run.actor)
-            LOG.warning("refused run %s, claimed by %r, called by %s: %s", *claimed, _peer(run), error)
+            peer = run.peer or _caller() or "pinner"
+            LOG.warning("refused run %s, claimed by %r, called by %s: %s", *claimed, peer, error)
         # The error of the run matters to the caller, also where the journal cannot be written.
         with suppress(StoreUnavailable):
             if not has_begun():
@@ -233,10 +234,6 @@ def _cut(run: Run) -> Run:
 
 def _code(error: Exception) -> str:
     return error.code if isinstance(error, PinnerError) else PinnerError.code
-
-
-def _peer(run: Run) -> str:
-    return run.peer or _caller() or "pinner"
 
 
 def _caller() -> str:

@@ -97,11 +97,8 @@ def _subject(record: "AuditRecord") -> str:
 
 
 def _change(record: "AuditRecord") -> str:
-    return _HASHES.sub(_short, f"{record.before} -> {record.after}") if record.before or record.after else ""
-
-
-def _short(digest: re.Match[str]) -> str:
-    return f"{digest[0][:SHOWN]}..."
+    change = f"{record.before} -> {record.after}" if record.before or record.after else ""
+    return _HASHES.sub(lambda digest: f"{digest[0][:SHOWN]}...", change)
 
 
 MAX_BYTES = 16 * 1024 * 1024

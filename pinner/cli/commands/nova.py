@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pinner import codec
 from pinner.cli.frame.context import CommandContext, agreed, pick_host, require_answer
 from pinner.cli.frame.options import captured, source_options
-from pinner.cli.frame.output import Table, cpu_cell, print_json, table
+from pinner.cli.frame.output import Table, cpu_cell, print_json, print_line, table
 from pinner.cli.frame.parser import Commands, add_command, add_noun
 from pinner.cli.frame.values import path
 from pinner.render import visible
@@ -38,7 +38,8 @@ def register(commands: Commands) -> None:
         examples=["pinner nova check", "pinner nova check --json", "pinner nova check --snapshot host.json"],
     )
     source_options(check)
-    _register_hooks(verbs)
+    _add(verbs, "install-hooks", _install, "install pinner's hook script for the libvirt of this host", _INSTALL)
+    _add(verbs, "remove-hooks", _remove, "remove pinner's hook script for the libvirt of this host", _REMOVE)
 
 
 def check_nova(context: CommandContext, arguments: Namespace) -> int:
@@ -112,11 +113,6 @@ hook.conf if the file was changed, and the scripts of others."""
 _HOOKS_STATUS = {2: "not root, a script is in the way, bad input, or needs --yes"}
 
 
-def _register_hooks(verbs: Commands) -> None:
-    _add(verbs, "install-hooks", _install, "install pinner's hook script for the libvirt of this host", _INSTALL)
-    _add(verbs, "remove-hooks", _remove, "remove pinner's hook script for the libvirt of this host", _REMOVE)
-
-
 def _add(verbs: Commands, name: str, run: Callable[[CommandContext, Namespace], int], summary: str, about: str) -> None:
     parser = add_command(
         verbs,
@@ -169,11 +165,7 @@ def _do(context: CommandContext, arguments: Namespace, change: Callable[..., Non
         if not agreed(f"{question} in {paths.hooks}?", yes=arguments.yes):
             return 0
     said: list[str] = []
-    change(paths, said.append if context.json else _say, dry_run=arguments.dry_run)
+    change(paths, said.append if context.json else print_line, dry_run=arguments.dry_run)
     if context.json:
         print_json({"steps": said})
     return 0
-
-
-def _say(text: str) -> None:
-    print(visible(text), flush=True)

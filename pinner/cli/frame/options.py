@@ -91,13 +91,14 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
     _exclusion_options(group)
     _cpu_options(group)
     _placement_options(group)
+    remedies = "; ".join(f"{kind.remedy} = {kind.summary}" for kind in REMEDIES.values())
     group.add_argument(
         "--with",
         metavar="KIND",
         choices=get_args(SettingName),
         action="append",
         dest="remedies",
-        help=f"what the plan changes besides the CPUs of threads; {_remedies()}; may be repeated (default: nothing)",
+        help=f"what the plan changes besides the CPUs of threads; {remedies}; may be repeated (default: nothing)",
     )
     if not for_policy:
         group.add_argument(
@@ -108,10 +109,6 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
             "this option, a well-placed guest keeps its CPUs",
         )
         sample_option(group, "[host] sample_seconds in the configuration")
-
-
-def _remedies() -> str:
-    return "; ".join(f"{kind.remedy} = {kind.summary}" for kind in REMEDIES.values())
 
 
 def _target_options(group: Options) -> None:

@@ -182,6 +182,10 @@ def _width(stream: TextIO) -> int:
     return shutil.get_terminal_size((80 if stream.isatty() else PIPE_WIDTH, 0)).columns
 
 
+def print_line(text: str) -> None:
+    print(visible(text), flush=True)
+
+
 def print_json(value: Any) -> None:
     """ASCII only: no terminal escape."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pinner.cli.frame.context import agreed, local_caller, require_answer
 from pinner.cli.frame.guard import guarded, log_to_stderr
+from pinner.cli.frame.output import print_line
 from pinner.cli.frame.parser import (
     ASKING,
     Commands,
@@ -22,7 +23,6 @@ from pinner.cli.frame.parser import (
 )
 from pinner.cli.frame.values import path
 from pinner.cli.manage import database, tokens
-from pinner.render import visible
 from pinner.store.database.engine import engine_of, make_file
 
 DESCRIPTION = """\
@@ -154,7 +154,7 @@ def _setup(arguments: Namespace) -> None:
     from pinner.hostsetup.layout import Layout
     from pinner.hostsetup.setup import setup_host
 
-    setup_host(Layout(arguments.root.absolute()), _say, dry_run=arguments.dry_run)
+    setup_host(Layout(arguments.root.absolute()), print_line, dry_run=arguments.dry_run)
 
 
 def _remove(arguments: Namespace) -> None:
@@ -167,8 +167,4 @@ def _remove(arguments: Namespace) -> None:
         too = ", with its state and configuration" if arguments.purge else ""
         if not agreed(f"Remove pinner from {layout.root}{too}?", yes=arguments.yes):
             return
-    remove_host(layout, _say, dry_run=arguments.dry_run, purge=arguments.purge, force=arguments.force)
-
-
-def _say(text: str) -> None:
-    print(visible(text), flush=True)
+    remove_host(layout, print_line, dry_run=arguments.dry_run, purge=arguments.purge, force=arguments.force)

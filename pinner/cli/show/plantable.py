@@ -135,14 +135,10 @@ def alike(changes: Iterable["PlannedChange"]) -> list[list["PlannedChange"]]:
     groups: list[list[PlannedChange]] = []
     last: tuple[object, ...] = ()
     for change in changes:
-        likeness = _likeness(change)
+        likeness = (change.target.kind, change.target.owner, *before_and_after(change), change.reason)
         if likeness == last and change.target.kind != "process":
             groups[-1].append(change)
         else:
             groups.append([change])
         last = likeness
     return groups
-
-
-def _likeness(change: "PlannedChange") -> tuple[object, ...]:
-    return (change.target.kind, change.target.owner, *before_and_after(change), change.reason)

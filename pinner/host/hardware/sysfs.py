@@ -175,7 +175,9 @@ def read_cpus(
 ) -> tuple[Cpu, ...]:
     """Node, socket and core of an offline CPU are unknown. ``partitioned`` CPUs count as isolated."""
     running, folders = online(root), present(root)
-    siblings = {cpu: _siblings(folder / "topology", cpu) for cpu, folder in folders.items()}
+    siblings = {
+        cpu: first_cpu_set(folder / "topology", _SIBLINGS) or CpuSet.of([cpu]) for cpu, folder in folders.items()
+    }
     packages = read_packages(folders)
     classes = read_core_classes(root, folders, siblings, union(l3_domains))
     isolated = (cpu_list(root / _CPUS / "isolated") or CpuSet()) | partitioned
@@ -217,10 +219,6 @@ def read_l3_domains(root: Path) -> tuple[CpuSet, ...]:
                 domains.append((shared & running) - known)
                 known |= shared
     return tuple(domains)
-
-
-def _siblings(topology: Path, cpu: int) -> CpuSet:
-    return first_cpu_set(topology, _SIBLINGS) or CpuSet.of([cpu])
 
 
 def read_packages(folders: Mapping[int, Path]) -> Mapping[int, int]:

@@ -11,7 +11,6 @@ from pinner.model.machine.topology import Kernel
 PARTITIONS_SINCE = (5, 15)
 """cpuset.cpus.partition accepts ``isolated`` since this release (admin-guide/cgroup-v2.rst)."""
 
-
 UNBOUND = "sys/devices/virtual/workqueue/cpumask"
 """The mask of unbound work queues (core-api/workqueue.rst)."""
 

@@ -21,7 +21,6 @@ _RX_LOSSES = ("rx_dropped", "rx_missed_errors", "rx_fifo_errors", "tx_dropped")
 
 _TAP_LOSSES = ("rx_dropped", "tx_dropped")
 
-
 _LIST_SECONDS = 30.0
 """A new guest is measured later at most by that."""
 

@@ -208,7 +208,6 @@ _OPTIONS: Mapping[str | None, list[cfg.Opt]] = {
     ],
 }
 
-
 MAX_VALUE = 1 << 16
 """Characters. A list of all CPUs that Linux knows has fewer."""
 MAX_VALUES = 1000

@@ -229,7 +229,7 @@ def read_irq_counts(root: Path) -> tuple[IrqCounts, ...]:
     """Interrupts with a number, ascending."""
     rows = parse_interrupts(files.text(root / "proc/interrupts") or "")
     return tuple(
-        IrqCounts(number, name_of(root, number) or _name(rows[number].text), rows[number].counts)
+        IrqCounts(number, name_of(root, number) or " ".join(rows[number].text.split()[2:]), rows[number].counts)
         for number in sorted(rows)[:MAX_IRQS]
     )
 
@@ -248,7 +248,3 @@ def _row(line: str, cpus: list[int]) -> Iterator[tuple[int, _Row]]:
     if colon and label.strip().isdecimal() and len(counts) == len(cpus) and all(map(str.isdecimal, counts)):
         taken = {cpu: int(count) for cpu, count in zip(cpus, counts, strict=True) if count != "0"}
         yield int(label), _Row(taken, words[len(cpus)].strip() if len(words) > len(cpus) else "")
-
-
-def _name(text: str) -> str:
-    return " ".join(text.split()[2:])

@@ -19,7 +19,6 @@ _TIME = cards.CardNumber(command=0x0E, fields=22, place=_USECS, noun="coalescing
 _MAX_US = 1_000_000
 """More are no value of a card that works."""
 
-
 RECEIVED = "rx_packets"
 """The counter of the card (Documentation/networking/statistics.rst)."""
 

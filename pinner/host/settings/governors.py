@@ -92,7 +92,6 @@ _HINTS = {
     errno.EINVAL: "; does the kernel have this governor?",
 }
 
-
 ROW: HostRow[Governor] = HostRow(
     lambda access, target: governor_of(access.root, target),
     lambda access, target, state: set_governor(access.root, target, state),

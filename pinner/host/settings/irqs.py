@@ -133,7 +133,6 @@ _HINTS = {
     errno.EROFS: "; the unit of the agent lacks ReadWritePaths=/proc/irq: renew it with pinner-manage setup-host",
 }
 
-
 ROW: HostRow[CpuSet] = HostRow(
     lambda access, target: affinity(access.root, target),
     lambda access, target, state: set_affinity(access.root, target, state),

@@ -71,7 +71,6 @@ _HINTS = {
     errno.EACCES: "; the file may be written by root only, or by nobody",
 }
 
-
 ROW: HostRow[Number] = HostRow(
     lambda access, target: value_of(access.root, target),
     lambda access, target, state: set_value(access.root, target, state),

@@ -209,7 +209,8 @@ def _nova(domain: etree._Element) -> tuple[NovaIdentity | None, bool]:
     if instance is None:
         return None, False
     identity = _identity(instance)
-    return identity, identity.dedicates or _image_policy(instance) in DEDICATING
+    of_image = _named(instance, "{*}image/{*}properties/{*}property")
+    return identity, identity.dedicates or of_image.get("hw_cpu_policy") in DEDICATING
 
 
 def _identity(instance: etree._Element) -> NovaIdentity:
@@ -223,10 +224,6 @@ def _identity(instance: etree._Element) -> NovaIdentity:
         flavor_id="" if flavor is None else flavor.get("id", ""),
         has_specs=instance.find("{*}flavor/{*}extraSpecs") is not None,
     )
-
-
-def _image_policy(instance: etree._Element) -> str:
-    return _named(instance, "{*}image/{*}properties/{*}property").get("hw_cpu_policy", "")
 
 
 def _named(instance: etree._Element, path: str) -> dict[str, str]:

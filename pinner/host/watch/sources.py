@@ -182,7 +182,8 @@ class Scan:
         for pid, program in self._processes.items():
             if known.get(pid) != program:
                 yield ProgramStarted(pid)
-        before, self._threads = self._threads, {pid: self._tasks(pid) for pid in with_threads}
+        threads = {pid: frozenset(map(int, files.numbers(f"{self._proc}/{pid}/task"))) for pid in with_threads}
+        before, self._threads = self._threads, threads
         for pid in before.keys() & self._threads.keys():
             yield from (ThreadCreated(pid, tid) for tid in sorted(self._threads[pid] - before[pid]))
 
@@ -195,6 +196,3 @@ class Scan:
                 continue
             programs[int(pid)] = (stat.started, stat.name)
         return programs
-
-    def _tasks(self, pid: int) -> frozenset[int]:
-        return frozenset(map(int, files.numbers(f"{self._proc}/{pid}/task")))

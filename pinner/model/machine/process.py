@@ -42,7 +42,6 @@ configured  [host] affinity_owners names the process or its user
 worked      a restricted thread used more than RESERVING_LOAD since it started, and at least one second
 """
 
-
 ROOT = "/"
 
 

@@ -20,7 +20,6 @@ MAX_MOVES = 100
 Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
 
-
 FIXES: Mapping[str, SettingName] = {
     "cpu-slow-governor": "governors",
     "host-delays-vcpus": "cpu-weights",

@@ -29,7 +29,6 @@ rolled_back        the changes are undone; the state of a rollback, and of the r
 rolled_back_partly the same, but a change was gone or is stuck
 failed             refused before any change; or, with stuck entries, a change could not be undone"""
 
-
 MIN_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MAX_WATCH_SECONDS = 15, 30, 240
 """The shortest watch of a run, the default, and the longest one. The history of an hour must have the watch and a time
 before the run that is WATCH_FOLD times as long, also for a look that is late."""
@@ -174,7 +173,6 @@ class Run:
 
 NEVER_BEGUN = "closed before it began: it changed nothing, and the agent refuses a late begin"
 """Of a run that the agent closed before it began."""
-
 
 IN_PART = "are not online, so it got only the others; roll back again once they are"
 """Of an entry whose undo could give a thread only a part of its prior mask."""

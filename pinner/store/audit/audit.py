@@ -33,7 +33,7 @@ class Audit(Repository):
         if since is not None:
             query = query.where(type_coerce(table.at, String) >= _moment(since))
         with reading(self._engine) as connection:
-            return page(connection, query, tables.audit, part, _record, key="seq")
+            return page(connection, query, tables.audit, part, lambda row: AuditRecord(**row._mapping), key="seq")
 
     def head(self) -> ChainHead:
         with reading(self._engine) as connection:
@@ -118,7 +118,3 @@ def _stream(connection: Connection, after: int) -> Generator[Row[Any], None, Non
     query = select(*raw).where(tables.audit.c.seq > after).order_by(tables.audit.c.seq)
     with connection.execute(query.execution_options(yield_per=1000)) as rows:
         yield from rows
-
-
-def _record(row: Row[Any]) -> AuditRecord:
-    return AuditRecord(**row._mapping)

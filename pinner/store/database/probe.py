@@ -19,7 +19,6 @@ _SIZES = {
 }
 _MARIADB = "SELECT SUM(data_length + index_length) FROM information_schema.tables WHERE table_schema = DATABASE()"
 
-
 _ROW = 8192
 """Bytes, for which PostgreSQL finds no room in its present pages."""
 _NO_TIME = datetime.min.replace(tzinfo=UTC)

@@ -139,7 +139,8 @@ def require_own_state(folder: Path, host: StateOwner) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            _create(path, host)
+            # If another process was first, its host counts.
+            whole_file.create(path, json.dumps(asdict(host)).encode())
         owner = StateOwner(**json.loads(path.read_bytes()))
     except OSError as error:
         raise StoreUnavailable(str(path), error.strerror or str(error)) from None
@@ -162,8 +163,3 @@ def require_own_state(folder: Path, host: StateOwner) -> None:
             f"the state folder of {host.name}. This one belongs to {owner}. If the host was renamed, set "
             f"[host] name = {owner.name} so that its runs can still be rolled back; otherwise name another folder",
         )
-
-
-def _create(path: Path, host: StateOwner) -> None:
-    """If another process was first, its host counts."""
-    whole_file.create(path, json.dumps(asdict(host)).encode())

@@ -89,7 +89,8 @@ def topology(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _observation_and_plan(context: CommandContext, arguments: Namespace) -> tuple[HostNow, "Plan | None"]:
-    if arguments.plan is None and not _has_plan_options(arguments):
+    # --sample-seconds alone asks for no plan.
+    if arguments.plan is None and not set(given(arguments)) - {"sample_seconds"}:
         return _observe(context, arguments), None
     if arguments.plan is not None and (given(arguments) or arguments.snapshot or arguments.root or arguments.host):
         raise Invalid("--plan", arguments.plan, "a plan's id without plan options, --host, --snapshot and --root")
@@ -104,11 +105,6 @@ def _observation_and_plan(context: CommandContext, arguments: Namespace) -> tupl
             else pinner.plan_by_id(arguments.plan)
         )
         return HostNow.of(pinner.snapshot(plan.basis.snapshot)), plan
-
-
-def _has_plan_options(arguments: Namespace) -> bool:
-    """--sample-seconds alone asks for no plan."""
-    return any(name != "sample_seconds" for name in given(arguments))
 
 
 def _observe(context: CommandContext, arguments: Namespace) -> HostNow:
