@@ -6,9 +6,9 @@ from typing import NamedTuple, TypeVar
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, Vcpu
-from pinner.model.guest.nova_sets import right_sets
 from pinner.model.machine.boot import argument, argument_cpus
 from pinner.model.machine.topology import Topology
+from pinner.model.nova_sets import right_sets
 from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
 from pinner.model.reading import HostReading, Nic, NicCounters
 from pinner.model.settings.sysctls import SYSCTLS

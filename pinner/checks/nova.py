@@ -20,8 +20,8 @@ from pinner.checks.common import (
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.guest.nova import set_line
-from pinner.model.guest.nova_sets import core_owners, right_sets, split_cores
 from pinner.model.machine.boot import argument, argument_cpus
+from pinner.model.nova_sets import core_owners, right_sets, split_cores
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot

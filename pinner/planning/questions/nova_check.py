@@ -24,7 +24,7 @@ from pinner.model.guest.nova import (
     cpus,
     set_line,
 )
-from pinner.model.guest.nova_sets import right_sets
+from pinner.model.nova_sets import right_sets
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.request.processes import allocatable_cpus, remedy_roles
