@@ -133,17 +133,19 @@ def _managed(reading: HostReading) -> Iterator[Found]:
                 subject,
                 f"the kernel alone places {len(wrong)} interrupts of {subject}, on {role} CPUs {both}",
                 (Evidence("interrupts", len(wrong)), Evidence(f"{role} CPUs", str(both)), Evidence("taken", taken)),
-                tuple(_isolate(reading.snapshot, cpus)),
+                tuple(_isolate(reading, cpus)),
             )
 
 
-def _isolate(snapshot: Snapshot, wrong: CpuSet) -> Iterator[Remedy]:
-    """The argument that keeps managed interrupts off the CPUs of a role, unless this boot has it, or it would end their
-    load balancing: all flags of isolcpus have the same CPUs."""
+def _isolate(reading: HostReading, wrong: CpuSet) -> Iterator[Remedy]:
+    """The argument that keeps managed interrupts off the CPUs of a role, unless this boot has it, it would end their
+    load balancing, or the host would have no other CPUs: all flags of isolcpus have the same CPUs."""
+    snapshot = reading.snapshot
     flags, given = isolcpus_flags(snapshot.topology), argument_cpus(snapshot.topology, "isolcpus")
-    own = snapshot.topology.isolated | snapshot.dedicated
     balances = "domain" not in flags if flags else not given
-    if (balances or wrong <= own | given) and not ("managed_irq" in flags and wrong <= given):
+    own = snapshot.topology.isolated | (snapshot.dedicated if balances else given)
+    is_possible = balances or wrong <= own
+    if housekeeping(reading) and is_possible and not ("managed_irq" in flags and wrong <= given):
         cpus = wrong | (own or union(cpus for _, cpus in roles(snapshot)))
         yield cpu_argument(snapshot.topology, "isolcpus", cpus, "managed_irq")
 

@@ -20,7 +20,7 @@ from pinner.checks.common import (
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.guest.nova import set_line
-from pinner.model.machine.boot import argument, argument_cpus
+from pinner.model.machine.boot import argument, argument_cpus, isolated_cpus
 from pinner.model.nova_sets import core_owners, right_sets, split_cores
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
@@ -33,7 +33,7 @@ TOPOLOGIES = "OpenStack Nova: admin/cpu-topologies.html"
 
 
 def _isolcpus(snapshot: Snapshot) -> CpuSet:
-    return argument_cpus(snapshot.topology, "isolcpus") & snapshot.topology.online
+    return isolated_cpus(snapshot.topology) & snapshot.topology.online
 
 
 def _mixed(reading: HostReading) -> Iterator[Found]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.nova import NovaSets
-from pinner.model.machine.boot import argument_cpus
+from pinner.model.machine.boot import isolated_cpus
 from pinner.model.snapshot import OvsDpdk, Snapshot
 
 
@@ -13,7 +13,7 @@ def right_sets(snapshot: Snapshot, vcpu: CpuSet) -> NovaSets:
     CPUs, and with balanced CPUs alone for floating guests. Where fewer than two are left, these get the CPUs of a plan,
     ``vcpu``, that no vCPU has for itself."""
     topology, ovs = snapshot.topology, snapshot.ovs or OvsDpdk()
-    alone = topology.isolated | argument_cpus(topology, "isolcpus") | snapshot.dedicated
+    alone = topology.isolated | isolated_cpus(topology) | snapshot.dedicated
     dedicated = (snapshot.dedicated & (topology.online | topology.offline)) - ovs.cpus - ovs.masks.lcore
     shared = (snapshot.shared & topology.online) - alone - ovs.cpus
     split = union(split_cores(replace(snapshot, dedicated=dedicated, shared=shared)))

@@ -47,6 +47,12 @@ def argument_cpus(topology: Topology, name: str) -> CpuSet:
         return CpuSet()
 
 
+def isolated_cpus(topology: Topology) -> CpuSet:
+    """The CPUs that isolcpus takes from the scheduler: not with the flags managed_irq and nohz alone."""
+    flags = isolcpus_flags(topology)
+    return argument_cpus(topology, "isolcpus") if not flags or "domain" in flags else CpuSet()
+
+
 def _range(part: str) -> CpuSet:
     range_, colon, groups = part.partition(":")
     cpus = CpuSet.parse(range_)

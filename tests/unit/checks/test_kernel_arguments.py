@@ -90,3 +90,9 @@ def test_cpus_of_the_host_and_of_floating_guests_lose_nohz_full_instead():
         "isolcpus=managed_irq,domain,4-15,20-31",
         "nohz_full=4-15,20-31",
     ]
+
+
+def test_cpus_that_isolcpus_keeps_from_managed_interrupts_alone_are_not_isolated():
+    top = booted("isolcpus=managed_irq,4-7")
+    codes = {each.code for each in findings(reading(top=top, shared=cpus("2-7")))}
+    assert not codes & {"nova-shared-isolated", "cpuaffinity-isolated"}

@@ -64,7 +64,8 @@ def _problems(
         yield "changes nothing"
     now = findings(after)
     is_measured = is_plan(lines[0]) and _key(finding) not in map(_key, findings(replace(reading, samples=())))
-    if _key(finding) in map(_key, now) and not is_measured:
+    left, found = ([_key(each) for each in some].count(_key(finding)) for some in (now, before))
+    if left >= found and not is_measured:
         yield "is not gone"
     for each in now:
         rank = RANK[each.severity]

@@ -209,7 +209,7 @@ def _banned(reading: HostReading, mask: str):
 
 
 def _cpu_affinity(reading: HostReading, mask: str):
-    return _booted(_host(reading, baseline=cpus(mask)), reading.snapshot), cpus(mask)
+    return _booted(_host(reading, baseline=cpus(mask)), reading.snapshot), cpus(mask) - reading.snapshot.baseline
 
 
 def _set(reading: HostReading, option: str, mask: str, rest: str = ""):
