@@ -24,6 +24,8 @@ from pinner.planning.available.roles import Resolved
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator.cpu_allocator import Allocation, allocate
 from pinner.planning.strategies.allocator.free_cpus import GuestAllocation
+from pinner.planning.strategies.allocator.improvement import improved
+from pinner.planning.strategies.single_moves import SingleMoves
 from pinner.planning.strategies.strategy import (
     COMMON,
     Answer,
@@ -76,10 +78,15 @@ def _placed(context: Context, resolved: Resolved, allocation: Allocation) -> Ans
     exclusive, topology = context.allocatable.exclusive, context.snapshot.topology
     roles = replace(resolved.roles, vcpu=exclusive)
     wanted = list(place_host_processes(context, roles))
+
+    def of(guest: Guest, place: GuestAllocation) -> Iterator[Wanted]:
+        yield from place_emulator(guest, beside(context, resolved, guest, place.nodes), roles)
+        yield from pin(guest, place.cpus, f"an isolated CPU of its own; {why_here(context, guest, place.nodes)}")
+
+    allocation = improved(context, allocation, exclusive, SingleMoves.of(context, Isolated()), wanted, of)
     for guest in context.guests:
         if place := allocation.places.get(guest.uuid):
-            wanted += place_emulator(guest, beside(context, resolved, guest, place.nodes), roles)
-            wanted += pin(guest, place.cpus, f"an isolated CPU of its own; {why_here(context, guest, place.nodes)}")
+            wanted += of(guest, place)
     unplaced = _with_remedy(context, resolved, allocation.unplaced)
     # More isolated CPUs are worth a reboot only if another guest then fits.
     goal = exclusive if unplaced == allocation.unplaced else _isolable(context, resolved)
@@ -278,6 +285,14 @@ def allocated(context: Context, resolved: Resolved, roles: Roles) -> tuple[Roles
         again = allocate(context, wider.vcpu)
         if len(again.unplaced) < len(allocation.unplaced):
             roles, allocation = wider, again
+
+    def of(guest: Guest, place: GuestAllocation) -> Iterator[Wanted]:
+        """Where the emulators' own CPUs will be is no matter: no vCPU runs there."""
+        yield from place_emulator(guest, roles.emulator, roles)
+        yield from pin(guest, place.cpus, "")
+
+    host = list(place_host_processes(context, roles))
+    allocation = improved(context, allocation, roles.vcpu, SingleMoves.of(context, Isolated()), host, of)
     free = roles.vcpu - union(CpuSet.of(place.cpus.values()) for place in allocation.places.values())
     emulators = _emulators(context, resolved, roles, allocation, free if auto else CpuSet())
     grown = roles.vcpu & union(emulators.values())

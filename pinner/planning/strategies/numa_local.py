@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, product
-from math import fsum
 from typing import ClassVar, NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
@@ -18,7 +17,7 @@ from pinner.planning.objective_terms import MeasuredPlacement
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice
-from pinner.planning.strategies.single_moves import SingleMoves, masks, measure
+from pinner.planning.strategies.single_moves import SingleMoves, masks, measure, rise
 from pinner.planning.strategies.strategy import (
     COMMON,
     Answer,
@@ -273,14 +272,15 @@ class _Placing:
 
     def _possible(self, guest: Guest, homes: _Homes, room: _Room, *, nearer: bool) -> Iterator[tuple[_Homes, bool]]:
         """Nearer ones, and unless only these are asked for, others as near; with whether each is nearer."""
-        groups, here = self.context.groups(guest), self._distance(guest, homes)
+        groups, near, distance = self.context.groups(guest), self.near[guest.uuid], self.moves.distance
+        here = distance(near, homes)
         if nearer and here[1] < LEAST and len(set(homes.values())) <= 1:
             return
         for nodes in islice(product(*[self._capacity(group) for group in groups]), _MOST_HOMES):
             other = dict(zip(groups, nodes, strict=True))
-            rise = _rise(here, self._distance(guest, other))
-            if other != homes and (rise < 0 if nearer else rise <= 0) and self._have_memory(guest, other, room):
-                yield other, rise < 0
+            farther = rise(here, distance(near, other))
+            if other != homes and (farther < 0 if nearer else farther <= 0) and self._have_memory(guest, other, room):
+                yield other, farther < 0
 
     def _have_memory(self, guest: Guest, homes: _Homes, room: _Room) -> bool:
         for group, node in homes.items():
@@ -293,23 +293,10 @@ class _Placing:
         after = room.less(guest, homes)
         return all(after.free[node] >= 0 for node in homes.values())
 
-    def _distance(self, guest: Guest, homes: _Homes) -> tuple[float, float]:
-        """The terms of the objective that follow from one guest's nodes and count before those of many."""
-        near, weights = self.near[guest.uuid], self.moves.weights
-        vcpus = sum(len(group.vcpus) for group in homes)
-        remote = fsum(len(group.vcpus) / max(vcpus, 1) * near[node].remote_memory for group, node in homes.items())
-        return weights["extra_nodes"] * len(set(homes.values())), weights["remote_memory"] * remote
-
     def _is_better(self, one: _Measured, other: _Measured) -> bool:
         first, second = ((len(each.choice.unplaced), each.choice.room.crowd) for each in (one, other))
         same = one.choice.homes == other.choice.homes
         return first < second or (first == second and not same and self.moves.gain(other.measured, one.measured) > 0)
-
-
-def _rise(before: Iterable[float], after: Iterable[float]) -> float:
-    """Of the first term that changes."""
-    rises = (late - early for early, late in zip(before, after, strict=True))
-    return next((rise for rise in rises if abs(rise) >= LEAST), 0.0)
 
 
 def _recorded_homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet]) -> _Homes:

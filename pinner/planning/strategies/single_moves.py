@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import fsum
 from typing import Protocol, TypeVar
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
-from pinner.model.plan.objective import compared
+from pinner.model.machine.topology import NodeId
+from pinner.model.plan.objective import LEAST, compared
 from pinner.model.plan.plan import Wanted
+from pinner.planning.available.numa import VcpuGroup
 from pinner.planning.objective_terms import MeasuredPlacement, ObjectiveMeasure, weights
 from pinner.planning.request.context import Context
+from pinner.planning.strategies.allocator.node_choice import Preference
 from pinner.planning.strategies.strategy import Strategy, asked_terms
 
 
@@ -19,6 +23,9 @@ class Placed(Protocol):
     @property
     def measured(self) -> MeasuredPlacement: ...
 
+
+Homes = Mapping[VcpuGroup, NodeId]
+Near = Mapping[NodeId, Preference]
 
 P = TypeVar("P", bound=Placed)
 _MOST_ROUNDS = 16
@@ -50,8 +57,20 @@ class SingleMoves:
                 break
         return chosen
 
+    def distance(self, near: Near, homes: Homes) -> tuple[float, float]:
+        """The terms of the objective that follow from one guest's nodes and count before those of many."""
+        vcpus = sum(len(group.vcpus) for group in homes)
+        remote = fsum(len(group.vcpus) / max(vcpus, 1) * near[node].remote_memory for group, node in homes.items())
+        return self.weights["extra_nodes"] * len(set(homes.values())), self.weights["remote_memory"] * remote
+
     def gain(self, before: MeasuredPlacement, after: MeasuredPlacement) -> float:
         return compared(before.values, after.values, self.weights, self.asked).gain
+
+
+def rise(before: Iterable[float], after: Iterable[float]) -> float:
+    """Of the first term that changes."""
+    rises = (late - early for early, late in zip(before, after, strict=True))
+    return next((rise for rise in rises if abs(rise) >= LEAST), 0.0)
 
 
 def measure(context: Context) -> ObjectiveMeasure:

@@ -1,8 +1,9 @@
-"""Every place that one guest of a plan of numa-local could have instead of its own, while the other guests stay where
-the plan has them."""
+"""Places that one guest of a plan could have instead of its own, while the other guests stay where the plan has them:
+all of numa-local; of strategies that give each vCPU a CPU of its own, some CPUs of each node."""
 
+import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -12,7 +13,8 @@ from pinner.model.machine.topology import NodeId
 from pinner.model.plan.objective import Objective, compared
 from pinner.model.plan.plan import Plan, vcpus_by_guest
 from pinner.model.snapshot import Snapshot
-from pinner.planning.available.numa import is_bound_to_nodes
+from pinner.planning.available.exclusions import pinned_cpus
+from pinner.planning.available.numa import MemoryBalance, is_bound_to_nodes
 from pinner.planning.objective_terms import ObjectiveMeasure, weights
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
@@ -45,7 +47,10 @@ _CROWDED = re.compile(r"nodes? ([\d,-]+), which would be nearer")
 
 
 def is_excused(made: Plan, move: SingleMove) -> bool:
-    """Whether the plan gives the reason why the guest has no such place."""
+    """Whether the plan gives the reason why the guest has no such place: a nearer node is full, or ``optimal`` has
+    proven its allocation by the four numbers that the plan shows."""
+    if made.request.strategy == "optimal" and made.optimality and made.optimality.proven:
+        return True
     reasons = {
         want.reason for want in made.wanted if want.target.kind == "vcpu" and want.target.owner == move.guest.uuid
     }
@@ -54,42 +59,81 @@ def is_excused(made: Plan, move: SingleMove) -> bool:
 
 
 _Move = tuple[Guest, tuple[NodeId, ...], Mapping[int, CpuSet]]
+_Chosen = Callable[[CpuSet, int], list[CpuSet]]
+"""CPUs of these for so many vCPUs."""
 
 
 def _moves(context: Context, made: Plan) -> Iterator[_Move]:
-    resolved = context.resolve()
-    context, _ = divided(context, resolved.roles)
+    floats = context.request.strategy == "numa-local"
+    resolved = context.resolve(isolating=not floats)
+    context, _ = divided(context, resolved.roles, apart=not floats)
     pools = {node: made.roles.vcpu & cpus for node, cpus in context.allocatable.nodes.items()}
     context = core_classes.kept_apart(
-        context, made.roles.vcpu, lambda cpus: {node: len(pool & cpus) for node, pool in pools.items()}, crowd=True
+        context,
+        made.roles.vcpu,
+        lambda cpus: {node: len(pool & cpus) for node, pool in pools.items()},
+        crowd=floats,
+        one_to_one=not floats,
     )
     placed = vcpus_by_guest(made.wanted)
-    guests = [guest for guest in context.guests if guest.uuid in placed]
     homes = {
-        (guest.uuid, group): next(node for node, pool in pools.items() if placed[guest.uuid][group.vcpus[0]] <= pool)
-        for guest in guests
+        (uuid, group): node
+        for guest in context.guests
         for group in context.groups(guest)
+        for node, pool in pools.items()
+        for uuid in [guest.uuid]
+        if uuid in placed and union(placed[uuid][vcpu] for vcpu in group.vcpus) <= pool
     }
-    for guest in guests:
-        groups = context.groups(guest)
-        balance = context.memory_balance()
-        for other in guests:
+    on_one_node = [each for each in context.guests if all((each.uuid, it) in homes for it in context.groups(each))]
+    for guest in on_one_node:
+        balance, taken = context.memory_balance(), CpuSet()
+        for other in context.guests:
+            taken |= union(placed[other.uuid].values()) if other is not guest and other.uuid in placed else CpuSet()
             for group in context.groups(other) if other is not guest else ():
-                balance = balance.booked(other, group, homes[other.uuid, group])
-        for nodes in product(pools, repeat=len(groups)):
-            if nodes == tuple(homes[guest.uuid, group] for group in groups):
+                balance = balance.booked(other, group, homes.get((other.uuid, group)))
+        taken |= union(pinned_cpus(other) for other in context.others)
+        for nodes in product(pools, repeat=len(context.groups(guest))):
+            if floats and nodes == tuple(homes[guest.uuid, group] for group in context.groups(guest)):
                 continue
-            room, masks = balance, {}
-            for group, node in zip(groups, nodes, strict=True):
-                cpus = group.within(pools[node])
-                bound = group.why and is_bound_to_nodes(guest)
-                fits = bound or node_choice.with_memory(context.snapshot, guest, group, [node], room)
-                if len(cpus) < len(group.vcpus) or not fits:
-                    break
-                room = room.booked(guest, group, node)
-                masks |= {each.thread.tid: cpus for each in guest.vcpus if each.id in group.vcpus and each.thread}
-            else:
-                yield guest, nodes, masks | _own(guest, beside(context, resolved, guest, nodes))
+            where = [pools[node] if floats else pools[node] - taken for node in nodes]
+            own = _own(guest, beside(context, resolved, guest, nodes))
+            for chosen in [_every] if floats else _orders(context, guest):
+                if masks := _masks(context, guest, list(zip(nodes, where, strict=True)), balance, chosen):
+                    yield guest, nodes, masks | own
+
+
+def _masks(
+    context: Context, guest: Guest, where: list[tuple[NodeId, CpuSet]], room: MemoryBalance, chosen: _Chosen
+) -> dict[int, CpuSet]:
+    """Empty where the guest does not fit."""
+    masks, taken = dict[int, CpuSet](), CpuSet()
+    for group, (node, pool) in zip(context.groups(guest), where, strict=True):
+        cpus, count = group.within(pool - taken), len(group.vcpus)
+        bound = group.why and is_bound_to_nodes(guest)
+        if len(cpus) < count or not (bound or node_choice.with_memory(context.snapshot, guest, group, [node], room)):
+            return {}
+        room, own = room.booked(guest, group, node), dict(zip(group.vcpus, chosen(cpus, count), strict=True))
+        taken |= CpuSet() if chosen is _every else union(own.values())
+        masks |= {each.thread.tid: own[each.id] for each in guest.vcpus if each.id in own and each.thread}
+    return masks
+
+
+def _every(cpus: CpuSet, count: int) -> list[CpuSet]:
+    return [cpus] * count
+
+
+def _orders(context: Context, guest: Guest) -> Iterator[_Chosen]:
+    """The first CPUs in some orders: each L3 domain first, and at random."""
+    topology, chance = context.snapshot.topology, random.Random(guest.uuid)
+    for domain in topology.online_by_l3.values():
+        yield lambda cpus, count, domain=domain: list(
+            map(CpuSet.one, sorted(cpus, key=lambda cpu: cpu not in domain)[:count])
+        )
+    for _ in range(_AT_RANDOM):
+        yield lambda cpus, count: list(map(CpuSet.one, chance.sample(sorted(cpus), count)))
+
+
+_AT_RANDOM = 5
 
 
 def _own(guest: Guest, cpus: CpuSet) -> dict[int, CpuSet]:

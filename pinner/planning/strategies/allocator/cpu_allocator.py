@@ -37,9 +37,7 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     4. Where a guest is left over, one or two others move (``displaced``), or all packed guests are packed anew, if more
     fit then and no guest of step 1 loses its place.
     """
-    context = core_classes.kept_apart(
-        context, pool, lambda cpus: free_slots(context, cpus, CpuSet()), crowd=False, one_to_one=True
-    )
+    context = kept_apart(context, pool)
     free_cpus = FreeCpus(context, pool)
     empty, staying = free_cpus.cores, _staying(context, free_cpus)
     places = dict(staying)
@@ -68,7 +66,13 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
         for guest in context.guests
         if guest.uuid not in places
     )
-    return Allocation(places, unplaced, _optimality(context, free_cpus, empty, together, places, staying))
+    return Allocation(places, unplaced, optimality(context, free_cpus, empty, together, places, staying))
+
+
+def kept_apart(context: Context, pool: CpuSet) -> Context:
+    return core_classes.kept_apart(
+        context, pool, lambda cpus: free_slots(context, cpus, CpuSet()), crowd=False, one_to_one=True
+    )
 
 
 def _left_out(context: Context, free_cpus: FreeCpus, guest: Guest, places: _Places, moves: int) -> LeftOut:
@@ -90,7 +94,7 @@ def _beside(free_cpus: FreeCpus, together: Sequence[Guest], places: _Places) -> 
     return free_cpus.without((guest for guest in together if guest.uuid in places), places)
 
 
-def _optimality(
+def optimality(
     context: Context,
     free_cpus: FreeCpus,
     empty: guest_packing.FreeCores,

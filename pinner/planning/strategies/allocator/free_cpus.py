@@ -1,9 +1,10 @@
 """A pool's free CPUs as slots for one vCPU each."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
-from functools import reduce
-from itertools import accumulate
+from functools import partial, reduce
+from itertools import accumulate, islice, product
 from operator import or_
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from pinner.model.errors import NoFit
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import NodeId
 from pinner.planning.available.exclusions import pinned_cpus
-from pinner.planning.available.numa import MemoryBalance, VcpuGroup
+from pinner.planning.available.numa import MemoryBalance, VcpuGroup, is_bound_to_nodes
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import guest_packing, node_choice
 
@@ -20,6 +21,10 @@ from pinner.planning.strategies.allocator import guest_packing, node_choice
 class GuestAllocation(NamedTuple):
     nodes: tuple[NodeId, ...]
     cpus: dict[int, int]
+
+
+_MOST_HOMES = 64
+"""Of one guest."""
 
 
 class _Slot(NamedTuple):
@@ -96,6 +101,18 @@ class FreeCpus:
         parts = parts_of(guest, self.free)
         return self._take(guest, lambda group: (parts[group], self._slots_of(parts[group])[: len(group.vcpus)]), parts)
 
+    def options(
+        self, guest: Guest, begun: CpuSet, is_wanted: Callable[[tuple[NodeId, ...]], bool]
+    ) -> Iterator[tuple["FreeCpus", GuestAllocation]]:
+        """Its possible places, each with what it leaves free: on combinations of nodes, the CPUs of each L3 domain
+        first, after all those outside cores of which one other guest uses a part (``begun``, by their lowest CPU)."""
+        groups = self.context.groups(guest)
+        for nodes in filter(is_wanted, islice(product(self._cores, repeat=len(groups)), _MOST_HOMES)):
+            for domain in sorted({domain for node in nodes for _, domain in self._cores[node]}, key=str):
+                left = self.without((), {})
+                with suppress(NoFit):
+                    yield left, left._take_on(guest, nodes, partial(self._order, domain, begun))
+
     def is_wide(self, guest: Guest) -> bool:
         """Wider than every node and unbound, but not wider than all nodes."""
         groups = self.context.groups(guest)
@@ -167,6 +184,23 @@ class FreeCpus:
         free = {node: len(there) for node, there in slots.items()}
         node = node_choice.choose(self.context.snapshot, guest, group, free, free, memory=self._memory)
         return node, slots[node][: len(group.vcpus)]
+
+    def _take_on(
+        self, guest: Guest, nodes: Iterable[NodeId], order: Callable[[_Slot], tuple[bool, bool]]
+    ) -> GuestAllocation:
+        homes = dict(zip(self.context.groups(guest), nodes, strict=True))
+        return self._take(guest, lambda group: self._on(homes[group], guest, group, order))
+
+    def _on(self, node: NodeId, guest: Guest, group: VcpuGroup, order: Callable[[_Slot], tuple[bool, bool]]) -> _OnNode:
+        slots, bound = _within(group, self._slots_of(node)), group.why and is_bound_to_nodes(guest)
+        fits = bound or node_choice.with_memory(self.context.snapshot, guest, group, [node], self._memory)
+        if not fits or len(slots) < len(group.vcpus):
+            raise NoFit(len(group.vcpus), len(slots), "the node has no room for it")
+        return node, sorted(slots, key=order)[: len(group.vcpus)]
+
+    def _order(self, domain: int | None, begun: CpuSet, slot: _Slot) -> tuple[bool, bool]:
+        topology = self.context.snapshot.topology
+        return topology.online_cores[slot.cpu].lowest in begun, topology.l3_by_cpu[slot.cpu] != domain
 
     def _take(
         self, guest: Guest, find: Callable[[VcpuGroup], _OnNode], groups: Iterable[VcpuGroup] = ()
