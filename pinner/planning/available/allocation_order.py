@@ -64,8 +64,10 @@ class AllocationOrder:
         return max((ceil(round(share * vcpus, 6)) for share, vcpus in shares), default=0)
 
     def can_spare(self, core: CpuSet, cpus: CpuSet) -> bool:
-        """Of these CPUs for vCPUs: each confined guest keeps one for each vCPU, if it has these now."""
-        return not any(len(each.cpus & cpus - core) < each.most <= len(each.cpus & cpus) for each in self.confined)
+        """Of these CPUs for vCPUs: each confined guest keeps one, and one for each vCPU if it has these now."""
+        before = [(each.most, each.cpus & cpus) for each in self.confined]
+        after = [(most, len(here), len(here - core)) for most, here in before if here]
+        return all(left and not left < most <= size for most, size, left in after)
 
     def in_turn(
         self,
@@ -76,11 +78,14 @@ class AllocationOrder:
     ) -> Iterator[CpuSet]:
         """Those that vCPUs may not use come first. Of a class with at most ``needed`` CPUs, those of its guests come
         last."""
+        slower = [cpus & for_vcpus for cpus in self.classes[:-1]]
+        kept = union(cpus & self.settled for cpus in slower if len(cpus) <= needed)
+        others = for_vcpus - kept
         for part in not_for_vcpus:
-            yield from self._slowest_first(part & self.lcores, needed)
-            yield from self._slowest_first(part - self.lcores, needed)
-        yield from self._confined_last(for_vcpus & self.lcores, needed)
-        yield from self._sparing(list(self._confined_last(for_vcpus - self.lcores, needed)), cores_within)
+            yield from self._slowest_first(part & self.lcores)
+            yield from self._slowest_first(part - self.lcores)
+        yield from self._confined_last(others & self.lcores)
+        yield from self._sparing([*self._confined_last(others - self.lcores), *self._slowest_first(kept)], cores_within)
 
     def _sparing(self, parts: list[CpuSet], cores_within: Callable[[CpuSet], Iterable[CpuSet]]) -> Iterator[CpuSet]:
         """First what leaves confined vCPUs the CPUs of the first step, then those of the next one."""
@@ -100,19 +105,17 @@ class AllocationOrder:
                 parts[number] = part - spare
         yield from parts
 
-    def _confined_last(self, cpus: CpuSet, needed: int) -> Iterator[CpuSet]:
+    def _confined_last(self, cpus: CpuSet) -> Iterator[CpuSet]:
         parts = [cpus]
         for _, cores, _, _ in self.confined:
             parts = [part for part in (*(each - cores for each in parts), *(each & cores for each in parts)) if part]
         for part in parts:
-            yield from self._slowest_first(part, needed)
+            yield from self._slowest_first(part)
 
-    def _slowest_first(self, part: CpuSet, needed: int) -> Iterator[CpuSet]:
-        slower = [part & cpus for cpus in self.classes[:-1]]
-        kept = union(each & self.settled for each in slower if len(each) <= needed)
-        yield from (each - kept for each in slower)
-        yield part - union(slower)
-        yield kept
+    def _slowest_first(self, cpus: CpuSet) -> Iterator[CpuSet]:
+        slower = [cpus & each for each in self.classes[:-1]]
+        yield from slower
+        yield cpus - union(slower)
 
 
 ANY_ORDER = AllocationOrder()

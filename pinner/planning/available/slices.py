@@ -38,6 +38,18 @@ class Slices:
 def of_nodes(
     allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, isolating: bool = False
 ) -> dict[NodeId, Slices]:
+    """Where the sets need CPUs of guests on slower cores, these guests move: the next plan finds none there."""
+    by_node = _of_nodes(allocatable, request, free, steps, isolating=isolating)
+    sets = union_of(by_node)
+    if not allocatable.order.settled & (sets.housekeeping | sets.emulator):
+        return by_node
+    allocatable = replace(allocatable, order=replace(allocatable.order, settled=CpuSet()))
+    return _of_nodes(allocatable, request, free, steps, isolating=isolating)
+
+
+def _of_nodes(
+    allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, isolating: bool
+) -> dict[NodeId, Slices]:
     by_node = {
         node: _of_node(allocatable, request, node, free & cpus, steps, isolating=isolating)
         for node, cpus in allocatable.nodes.items()
@@ -220,11 +232,11 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
         if union_of(larger) == union_of(slices):
             break
         steps, slices = grown, larger
-    for other in _others(allocatable, steps) if _may_be_larger(allocatable, request, free) else ():
-        candidate = slices if other == steps else made(other)
-        if _is_now(allocatable, candidate, exactly=other.emulator > steps.emulator):
-            return candidate
-    return slices
+    if not _may_be_larger(allocatable, request, free):
+        return slices
+    others = [(other, slices if other == steps else made(other)) for other in _others(allocatable, steps)]
+    now = [each for other, each in others if _is_now(allocatable, each, exactly=other.emulator > steps.emulator)]
+    return next((each for each in now if _has_emulators(allocatable, each)), now[0] if now else slices)
 
 
 def every_size(request: Request) -> Iterator[Steps]:
@@ -281,8 +293,12 @@ def _others(allocatable: AllocatableCpus, needed: Steps) -> Iterator[Steps]:
 def _is_now(allocatable: AllocatableCpus, by_node: dict[NodeId, Slices], *, exactly: bool) -> bool:
     """The emulator set alone shows the size of the housekeeping set, too, because it begins after that. With
     ``exactly``, the housekeeping set alone is not enough."""
-    sets, now = union_of(by_node), allocatable.demand
-    emulator = not now.emulator_now.isdisjoint((sets.emulator, *(part.emulator for part in by_node.values())))
+    emulator, housekeeping = _has_emulators(allocatable, by_node), union_of(by_node).housekeeping
     if allocatable.by_hand:
-        return sets.housekeeping == allocatable.by_hand and (emulator or not exactly)
-    return emulator or (not exactly and sets.housekeeping in now.housekeeping_now)
+        return housekeeping == allocatable.by_hand and (emulator or not exactly)
+    return emulator or (not exactly and housekeeping in allocatable.demand.housekeeping_now)
+
+
+def _has_emulators(allocatable: AllocatableCpus, by_node: dict[NodeId, Slices]) -> bool:
+    sets = union_of(by_node).emulator, *(part.emulator for part in by_node.values())
+    return not allocatable.demand.emulator_now.isdisjoint(sets)

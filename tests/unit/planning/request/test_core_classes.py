@@ -7,10 +7,11 @@ from data.field.core_classes import CORE_ULTRA_185H, I9_13900K, RK3399, RK3588, 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from support.hosts import applied, cpus, guest, process, snapshot, topology, with_classes
+from support.hosts import applied, cpus, guest, plain, process, snapshot, topology, with_classes
 from support.made_up.anyhost import STRATEGIES
 
 from pinner.model.cpuset import CpuSet
+from pinner.model.machine.process import CpuLimit
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.plan.request import Request
@@ -20,7 +21,13 @@ from pinner.planning.request.core_classes import warnings
 from pinner.planning.strategies import rules
 from pinner.planning.strategies.shared_pool import SharedPool
 
-CORES = [*([c, c + 1] for c in range(0, 12, 2)), *([c] for c in range(12, 20))]
+
+def cores(pairs: int, singles: int) -> list[list[int]]:
+    first = 2 * pairs
+    return [*([c, c + 1] for c in range(0, first, 2)), *([c] for c in range(first, first + singles))]
+
+
+CORES = cores(6, 8)
 """Six P cores of two threads, eight E cores of one."""
 
 
@@ -236,6 +243,33 @@ def test_a_second_plan_of_a_machine_of_the_field_changes_nothing(top, strategy, 
     before = snapshot(top, placed, [process(900, load, str(balanced))])
     made = plan(before, "s", Request(strategy))
     assert plan(applied(before, made), "s", Request(strategy)).changes == ()
+
+
+SMALL = with_classes(plain(10), "0-7", "8-9")
+EIGHT_SLOW = with_classes(topology({0: cores(8, 8)}), "0-15", "16-23")
+FOUR_SLOW = with_classes(topology({0: cores(6, 4)}), "0-11", "12-15")
+CONFINED_FAST = guest(0, 12, cpus("0-15"), restriction=cpus("0-15"))
+IN_A_SLICE = guest(1, 1, cpus("0-7"), cpu_limits=(CpuLimit("machine.slice", cpus("0-7")),))
+
+
+@FLOATS
+@pytest.mark.parametrize(
+    ("before", "load", "roles"),
+    [
+        # Slow CPU 8 is the guest's; emulators take it no sooner than CPUs of the slice.
+        (snapshot(SMALL, [guest(0, 1, cpus("8")), IN_A_SLICE]), 40, ("9", "0", "1-8")),
+        # Both sets need more than the guest's CPUs leave: it moves, and the next plan takes the same.
+        (snapshot(EIGHT_SLOW, [CONFINED_FAST, guest(1, 4, cpus("16-23")), guest(2, 12, cpus("0-23"))]), 300, None),
+        # The emulators' affinity is that of a set of two steps. Then housekeeping's is that of a set of one step.
+        (snapshot(FOUR_SLOW, [guest(0, 1, cpus("0-3"))]), 300, None),
+    ],
+)
+def test_a_second_plan_takes_the_same_slow_cpus(strategy, before, load, roles):
+    before = replace(before, processes=(process(900, load, str(before.topology.online)),))
+    made = plan(before, "s", Request(strategy))
+    assert roles in (None, sets(made))
+    again = plan(applied(before, made), "s", Request(strategy))
+    assert (again.changes, again.roles) == ((), made.roles)
 
 
 @pytest.mark.parametrize("top", [RK3399, RK3588])
