@@ -30,9 +30,13 @@ class VcpuGroup:
     def within(self, cpus: CpuSet) -> CpuSet:
         return cpus if self.cpus is None else cpus & self.cpus
 
-    def crowded_in(self, clusters: Iterable[CpuSet]) -> "VcpuGroup":
+    def of_cores(self, cores: CpuSet, clusters: Iterable[CpuSet]) -> "VcpuGroup":
+        """``clusters``: those of a host where these cores are too few for the vCPUs; else none."""
+        group = replace(self, cpus=self.within(cores))
+        if not clusters:
+            return group
         cluster = f"each vCPU stays in one cluster ({', '.join(map(str, clusters))}), and all in clusters of one kind"
-        return replace(self, crowded=True, why="; ".join(filter(None, (self.why, f"{cluster}: CPUs {self.cpus}"))))
+        return replace(group, crowded=True, why="; ".join(filter(None, (self.why, f"{cluster}: CPUs {group.cpus}"))))
 
     def room(self, cpus: CpuSet) -> int:
         """vCPUs that may float there together."""

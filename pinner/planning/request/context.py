@@ -190,17 +190,14 @@ class Context:
     def _groups_of(self, guest: Guest) -> tuple[VcpuGroup, ...]:
         here, cores = guest.plugged, self.cores.get(guest.uuid)
         bound = self.bounds.get(guest.uuid) or NumaBound((VcpuGroup(here),), None)
-        groups = bound.groups if cores is None else (self._of_cores(guest, each, cores) for each in bound.groups)
+        clusters = self.snapshot.topology.clusters if guest.uuid in self.crowded else ()
+        groups = bound.groups if cores is None else (each.of_cores(cores, clusters) for each in bound.groups)
         if guest.cpu_limits and not is_bound_to_nodes(guest) and cores is None:
             # Where all guests have this limit, the sets are inside, and the guest is placed like one without a bound.
             anywhere = self.allocatable.for_guests(self.allocatable.online)
             groups = (VcpuGroup(each.vcpus) if anywhere <= each.within(anywhere) else each for each in groups)
         present = ((group, tuple(vcpu for vcpu in group.vcpus if vcpu in here)) for group in groups)
         return tuple(replace(group, vcpus=vcpus) for group, vcpus in present if vcpus) or (VcpuGroup(()),)
-
-    def _of_cores(self, guest: Guest, group: VcpuGroup, cores: CpuSet) -> VcpuGroup:
-        group = replace(group, cpus=group.within(cores))
-        return group.crowded_in(self.snapshot.topology.clusters) if guest.uuid in self.crowded else group
 
     def near(self, guest: Guest, cpus: CpuSet) -> CpuSet:
         """The part for QEMU's own threads."""
@@ -210,10 +207,9 @@ class Context:
     def _lacking(self, roles: Roles) -> int:
         """Guests that cgroups or their definition confine where a set has no CPU for them."""
         return sum(
-            not all(group.within(roles.vcpu) for group in self.groups(guest))
-            or not (self.near(guest, roles.emulator) or (guest.restriction and not self.allocatable.isolating))
-            for guest in self.guests
-            if guest.cpu_limits or guest.restriction
+            not (guest.restriction or self.near(guest, roles.emulator))
+            or not all(group.within(roles.vcpu) for group in self.groups(guest))
+            for guest in (each for each in self.guests if each.cpu_limits or each.restriction)
         )
 
     def memory_balance(self) -> MemoryBalance:
