@@ -35,9 +35,11 @@ def plan(
 ) -> Plan:
     """``snapshot_id`` is the snapshot's content hash; ``strategies`` None: the installed ones. Raises NotFound for an
     unknown strategy, guest or process; Invalid for a parameter that this host cannot have; NoFit where no CPU is left
-    for vCPUs."""
+    for vCPUs. A plan that makes the objective worse names the best alternative, for which some more plans are made."""
     require_known(request.strategy, known := installed() if strategies is None else strategies)
-    return build(known, Context.of(snapshot, request), snapshot_id, id_of(snapshot_id, request))
+    context = Context.of(snapshot, request)
+    made = build(known, context, snapshot_id, id_of(snapshot_id, request))
+    return replace(made, worse=f"{made.worse}; {_best_alternative(known, context)}") if made.worse else made
 
 
 def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement | None) -> Plan:
@@ -84,21 +86,31 @@ def settled(
     strategies: Mapping[str, Strategy], context: Context, made: Callable[[Mapping[str, Strategy], Context], Plan]
 ) -> tuple[Context, Plan]:
     """The plan, with the context of its sets: where the sets that the load needs make the objective worse, others are
-    tried, smaller ones first. If the plan stays worse, it says what is better."""
+    tried, the larger ones first, then those with less than a step. If the plan stays worse, it says so."""
     plan = made(strategies, context)
     if not plan.changes or not (worse := harmed(plan.objective)):
         return context, plan
     resizes = worse[0].tier == CONTENTION and context.roles is None and context.request.strategy != OPTIMAL
-    sizes = sorted(slices.every_size(context.request), key=sum) if resizes else ()
-    for steps in sizes:
-        other = replace(context, allocatable=replace(context.allocatable, steps=steps))
+    tried = [plan.roles]
+    for other in _other_sizes(context) if resizes else ():
         with suppress(Invalid, NoFit):
-            resized = made(strategies, other)
-            if not harmed(resized.objective):
-                return other, resized
-    tried = "no sizes of the automatic sets make it better: " if sizes else ""
-    why = f"{worsening(plan.objective)}; {tried}{_best_alternative(strategies, context)}"
-    return context, replace(plan, worse=why)
+            roles = other.resolve(isolating=other.allocatable.isolating).roles
+            if roles not in tried:
+                tried.append(roles)
+                resized = made(strategies, other)
+                if not harmed(resized.objective):
+                    return other, resized
+    none = "; no sizes of the automatic sets make it better" if resizes and AUTO in _sets(context.request) else ""
+    return context, replace(plan, worse=f"{worsening(plan.objective)}{none}")
+
+
+def _other_sizes(context: Context) -> Iterator[Context]:
+    for steps in sorted(slices.every_size(context.request), key=lambda steps: (0 in steps, sum(steps))):
+        yield replace(context, allocatable=replace(context.allocatable, steps=steps))
+
+
+def _sets(request: Request) -> tuple[str, str]:
+    return request.housekeeping, request.emulator
 
 
 ALTERNATIVES = ("shared-pool", "numa-local", "isolated")
@@ -110,9 +122,7 @@ def _best_alternative(strategies: Mapping[str, Strategy], context: Context) -> s
     asked, plans = asked_terms(strategies[context.request.strategy]), dict[str, Plan]()
     for options, request in _alternatives(strategies, context):
         with suppress(Invalid, NoFit, NovaConflict):
-            placement = context.placement if request.rebalance else None
-            other = Context.of(context.snapshot, request, placement, lenient=True)
-            plans[options] = make(strategies, other)
+            plans[options] = make(strategies, Context.of(context.snapshot, request, lenient=True))
     applicable = {options: plan for options, plan in plans.items() if plan.changes and not plan.blocked}
     better = {options: plan for options, plan in applicable.items() if not harmed(plan.objective.asking(asked))}
     best = min(better, key=lambda options: values_by_tier(better[options].objective), default="")
@@ -121,9 +131,7 @@ def _best_alternative(strategies: Mapping[str, Strategy], context: Context) -> s
 
 def _alternatives(strategies: Mapping[str, Strategy], context: Context) -> Iterator[tuple[str, Request]]:
     request = replace(context.request, remedies=())
-    if context.roles is not None:
-        yield "--rebalance", replace(request, rebalance=True)
-    elif (request.housekeeping, request.emulator) != (AUTO, AUTO):
+    if _sets(request) != (AUTO, AUTO):
         yield "--housekeeping auto --emulator auto", replace(request, housekeeping=AUTO, emulator=AUTO)
     for name in ALTERNATIVES:
         if name in strategies and name != request.strategy:

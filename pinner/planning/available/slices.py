@@ -187,11 +187,11 @@ class _Take:
 
     def first(self, cores: _FreeCores, steps: int, others: int) -> CpuSet:
         """``others`` roles share the remaining cores: their minimum remains, or one core where there are too few. A set
-        of several steps stays below ``most``, and leaves one step to the other set."""
+        of no step has its minimum. One of several steps stays below ``most``, and leaves one step to the other set."""
         least, remaining = self.allocatable.minimum_cores, self.allocatable.cores_worth(cores.cpus)
         taken = next(iter(cores))
         step = max(self.size, len(taken))
-        size = self.size if steps == 1 else max(min(steps * step, self.most - (self.taken or step)), step)
+        size = self.size * steps if steps <= 1 else max(min(steps * step, self.most - (self.taken or step)), step)
         worth = self.allocatable.core_worth(taken)
         for core in islice(cores, 1, max(len(cores) - min(others, 1), 1)):
             more = self.allocatable.core_worth(core)
@@ -240,8 +240,8 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
 
 
 def every_size(request: Request) -> Iterator[Steps]:
-    """Of the sets that are automatic; none where no set is."""
-    sizes = range(1, MOST_STEPS)
+    """Of the sets that are automatic; none where no set is. No step: the minimum of cores."""
+    sizes = range(MOST_STEPS)
     for housekeeping in sizes if request.housekeeping == AUTO else (1,):
         for emulator in sizes if request.emulator == AUTO else (1,):
             if housekeeping + emulator <= MOST_STEPS and AUTO in (request.housekeeping, request.emulator):

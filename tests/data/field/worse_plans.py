@@ -99,3 +99,15 @@ class. Now 12-19 have 14/16 + 4/8 vCPUs each: overcommit 8 x 0.375 = 3. As plann
 
 BESIDE_NOVA = snapshot(plain(32), [guest(number, 12, cpus("0-31")) for number in (1, 2)], dedicated=cpus("16-31"))
 """Nova dedicates CPUs 16-31, over which both guests float. They give them up: 24 vCPUs on 8-15, overcommit 16."""
+
+SMALL_SETS = snapshot(
+    plain(32),
+    [guest(1, 20, cpus("0-31"))],
+    [
+        process(300, 40.0, "0-31"),
+        process(400, 1600.0, *["8-31"] * 24, name="build", reasons=["restricted"] * 24, recent=True),
+    ],
+)
+"""Build jobs that pinned themselves to 8-31 a moment ago, with 16 CPUs of load. Now a CPU has 20/32 vCPUs:
+    vcpu_vs_host 0.625 x (16 + 0.4) = 10.25, vcpu_vs_emulator 0.625, emulator_vs_host 16.4 / 32 = 0.51: together 11.39
+With 0-3, 4-7 and 8-31: vcpu_vs_host 20/24 x 16 = 13.33. With a core for each set, 2-31 are left: 20/30 x 16 = 10.67."""
