@@ -7,7 +7,10 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest, OperatorPin
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.text import listed
 from pinner.planning.available.exclusions import is_excluded_guest, is_named
+
+_NAMED = 4
 
 
 def released(snapshot: Snapshot, request: Request) -> Snapshot:
@@ -70,6 +73,14 @@ def vcpu_pins(snapshot: Snapshot, request: Request) -> Iterator[tuple[Guest, int
         for pin in pins_of(guest) if stays else ():
             if pin.kind == "vcpu" and (cpus := pin.cpus & snapshot.topology.online):
                 yield guest, pin.part, cpus
+
+
+def pins_in_words(guest: Guest) -> str:
+    defined = [pin for pin in pins_of(guest) if pin.written == "definition"]
+    pins = defined or guest.operator_pins
+    parts = [f"{pin.kind}{'' if pin.part is None else f' {pin.part}'} to {pin.cpus}" for pin in pins]
+    where = "in its definition" if defined else "through libvirt while it runs"
+    return f"an operator pinned it {where}: {listed(parts, _NAMED)}"
 
 
 def _realtime(guest: Guest) -> list[int]:

@@ -8,6 +8,7 @@ from math import fsum
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import (
     RESERVING_LOAD,
     ROOT,
@@ -29,7 +30,7 @@ from pinner.planning.available.exclusions import (
     own_cpus,
 )
 from pinner.planning.available.numa import allowed
-from pinner.planning.available.operator_pins import beside_vcpus, owned
+from pinner.planning.available.operator_pins import beside_vcpus, owned, pins_of
 from pinner.planning.available.slices import ROLES
 
 NAMED = 5
@@ -169,6 +170,19 @@ def warnings(allocatable: AllocatableCpus) -> Iterator[str]:
 
 def names(affinities: Iterable[RestrictedAffinity]) -> str:
     return listed([f"{each.owner} (CPUs {each.cpus})" for each in affinities], NAMED)
+
+
+def owned_in_words(guest: Guest, allocatable: AllocatableCpus) -> str:
+    own = union(each.cpus for each in allocatable.restrictions if each.guest == guest.uuid)
+    others = [
+        f"CPUs {both} with {each.owner}"
+        for each in allocatable.restrictions
+        if each.guest != guest.uuid and (both := own & each.cpus)
+    ]
+    shared = f" (it shares {listed(others, NAMED)})" if others else ""
+    rest = union(pin.cpus for pin in pins_of(guest) if pin.kind == "vcpu") & allocatable.online - own
+    none = f"; it owns none of CPUs {rest}: pins to more cores than vCPUs only restrict it" if rest else ""
+    return (f"; it owns CPUs {own}{shared}" if own else "") + none
 
 
 def is_asked(process: Process, request: Request) -> bool:

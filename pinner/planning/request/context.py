@@ -17,7 +17,6 @@ from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import LeftOut, Placement, Roles, Wanted
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot, emulator_cpus, settings, vcpu_cpus
-from pinner.model.text import listed
 from pinner.planning.available import exclusions
 from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.available.exclusions import (
@@ -27,8 +26,13 @@ from pinner.planning.available.exclusions import (
     require_running_guests,
 )
 from pinner.planning.available.numa import MemoryBalance, NumaBound, VcpuGroup, bounds_of, is_bound_to_nodes
-from pinner.planning.available.operator_pins import is_left_to_operator, pins_of, released
-from pinner.planning.available.restrictions import restricted_since
+from pinner.planning.available.operator_pins import (
+    is_left_to_operator,
+    pins_in_words,
+    pins_of,
+    released,
+)
+from pinner.planning.available.restrictions import owned_in_words, restricted_since
 from pinner.planning.available.roles import Resolved, resolve
 from pinner.planning.request.processes import (
     Moving,
@@ -284,18 +288,15 @@ def _asked(snapshot: Snapshot, request: Request) -> list[Guest]:
     return [guest for guest in snapshot.guests if not request.guests or is_named(guest, request.guests)]
 
 
-_NAMED = 4
-
-
 def why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) -> str:
     if guest.unread:
         return f"it cannot be read: {guest.unread}"
     if guest.dedicated:
         return f"Nova dedicates CPUs {nova_cpus(guest, allocatable.online)} to it{_emulators(guest, request)}"
-    own = _owned(guest, allocatable)
+    own = owned_in_words(guest, allocatable)
     if is_excluded_guest(guest, request):
         return f"{_why_excluded(guest)}{own if pins_of(guest) else ''}"
-    return f"{_operators_pins(guest)}{own or '; it owns no CPU'}; to place it, name it in guests (--guest)"
+    return f"{pins_in_words(guest)}{own or '; it owns no CPU'}; to place it, name it in guests (--guest)"
 
 
 def _why_excluded(guest: Guest) -> str:
@@ -306,27 +307,6 @@ def _why_excluded(guest: Guest) -> str:
     if guest.leaving:
         return "it is being migrated away"
     return "its metadata excludes it (pin-off)" if guest.excluded else "the request excludes it (excluded_guests)"
-
-
-def _operators_pins(guest: Guest) -> str:
-    defined = [pin for pin in pins_of(guest) if pin.written == "definition"]
-    pins = defined or guest.operator_pins
-    parts = [f"{pin.kind}{'' if pin.part is None else f' {pin.part}'} to {pin.cpus}" for pin in pins]
-    where = "in its definition" if defined else "through libvirt while it runs"
-    return f"an operator pinned it {where}: {listed(parts, _NAMED)}"
-
-
-def _owned(guest: Guest, allocatable: AllocatableCpus) -> str:
-    own = union(each.cpus for each in allocatable.restrictions if each.guest == guest.uuid)
-    others = [
-        f"CPUs {both} with {each.owner}"
-        for each in allocatable.restrictions
-        if each.guest != guest.uuid and (both := own & each.cpus)
-    ]
-    shared = f" (it shares {listed(others, _NAMED)})" if others else ""
-    rest = union(pin.cpus for pin in pins_of(guest) if pin.kind == "vcpu") & allocatable.online - own
-    none = f"; it owns none of CPUs {rest}: pins to more cores than vCPUs only restrict it" if rest else ""
-    return (f"; it owns CPUs {own}{shared}" if own else "") + none
 
 
 def _emulators(guest: Guest, request: Request) -> str:
