@@ -17,7 +17,7 @@ from pinner.planning.strategies.allocator.node_choice import Preference
 from pinner.planning.strategies.strategy import Strategy, asked_terms
 
 
-class Placed(Protocol):
+class HasMeasured(Protocol):
     """A placement with its measured value."""
 
     @property
@@ -27,7 +27,7 @@ class Placed(Protocol):
 Homes = Mapping[VcpuGroup, NodeId]
 Near = Mapping[NodeId, Preference]
 
-P = TypeVar("P", bound=Placed)
+P = TypeVar("P", bound=HasMeasured)
 _MOST_ROUNDS = 16
 """In which each guest moves at most once: few placements need a third one."""
 
