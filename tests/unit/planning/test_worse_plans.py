@@ -1,5 +1,6 @@
 """A plan that makes the objective worse than the host as it is: other sizes of the sets, and the words."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -15,8 +16,11 @@ from data.field.worse_plans import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.hosts import applied, cpus, guest, plain, process, snapshot, topology
+from support.made_up.generated_hosts import generated
+from support.made_up.planned_hosts import host_of
 
-from pinner.model.plan.objective import harm
+from pinner.model.errors import Invalid, NoFit, NovaConflict
+from pinner.model.plan.objective import COST, LEAST, harm
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
@@ -149,6 +153,31 @@ def test_reasons_tell_which_cpus_are_shared() -> None:
     large = {want.target.kind: want.reason for want in plan(STARVED_DAEMON, "s", Request()).wanted}
     assert large["emulator"] == "QEMU's own threads run off the vCPUs' CPUs"
     assert large["vcpu"] == "floats over all CPUs that housekeeping and emulators leave"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_plan_of_a_random_host_is_refused_exactly_where_terms_rise_that_are_not_excused(seed: int) -> None:
+    host = host_of(generated(seed, friendly=bool(seed % 2)))
+    for request in (Request(), Request("numa-local"), Request(housekeeping=str(host.topology.online.lowest))):
+        with suppress(Invalid, NoFit, NovaConflict):
+            made = plan(host, "s", request)
+            tiers = [[term for term in tier if term.asked and term.tier < COST] for tier in made.objective.tiers()]
+            sums = [sum(term.weight * (term.after - term.before - term.excused) for term in tier) for tier in tiers]
+            first = next((value for value in sums if abs(value) >= LEAST), 0.0)
+            assert bool(made.worse) == (first > 0 and bool(made.changes))
+            assert all(0 <= term.excused <= max(term.after - term.before, 0) + 1e-6 for term in made.objective.terms)
+
+
+@settings(max_examples=30, deadline=None)
+@given(vcpus=st.integers(1, 40), housekeeping=st.integers(1, 20), emulator=st.integers(1, 11))
+def test_a_list_is_never_excused_for_more_than_automatic_sets(vcpus: int, housekeeping: int, emulator: int) -> None:
+    """vCPUs that float over 32 CPUs. Automatic sets take 8."""
+    host = snapshot(plain(32), [guest(1, vcpus, cpus("0-31"))], [process(300, 40.0, "0-31")])
+    first = f"0-{housekeeping - 1}"
+    made = plan(host, "s", Request(housekeeping=first, emulator=f"{housekeeping}-{housekeeping + emulator - 1}"))
+    taken = min(housekeeping + emulator, 8)
+    most = max(vcpus - (32 - taken), 0) - max(vcpus - 32, 0)
+    assert made.objective.term("overcommit").excused == pytest.approx(most, abs=1e-5)
 
 
 @settings(max_examples=60, deadline=None)
