@@ -50,15 +50,26 @@ def of_plan(
     memory: Iterable[GuestMemory],
 ) -> Objective:
     """``staying``: the answer that leaves well placed guests where they are."""
+    cost = {"moved_threads": float(_moved_threads(changes)), "moved_memory": _moved_mib(changes, memory)}
+    if _only_restores(context, changes):
+        asked = asked - SPREAD
+    return of_answer(measure, context, asked, measured, staying, cost)
+
+
+def of_answer(
+    measure: ObjectiveMeasure,
+    context: Context,
+    asked: frozenset[str],
+    measured: MeasuredAnswer,
+    staying: Answer,
+    cost: Mapping[str, float] = MappingProxyType({}),
+) -> Objective:
     now, after = measure.values({}), measured.values
     before = now | {"unplaced_guests": float(_unplaced_before(context, staying))}
     excused = excused_rises(measure, now, after, measured.masks, kept=_kept_cpus(context, measured.answer.roles))
     # A strategy leaves out only guests that do not fit.
     excused |= {"unplaced_guests": after["unplaced_guests"]}
-    cost = {"moved_threads": float(_moved_threads(changes)), "moved_memory": _moved_mib(changes, memory)}
-    if _only_restores(context, changes):
-        asked = asked - SPREAD
-    return compared(before, after | cost, weights(context.snapshot, context.request), asked, excused)
+    return compared(before, {**after, **cost}, weights(context.snapshot, context.request), asked, excused)
 
 
 def between(context: Context, asked: frozenset[str], first: MeasuredAnswer, second: MeasuredAnswer) -> Objective:

@@ -18,7 +18,7 @@ from pinner.planning.available import slices
 from pinner.planning.available.exclusions import require_known_guests
 from pinner.planning.changes import changes, contested, guests_memory
 from pinner.planning.moves import Improver
-from pinner.planning.objective import MeasuredAnswer, between, harmed, of_plan, values_by_tier, worsening
+from pinner.planning.objective import MeasuredAnswer, between, harmed, of_answer, of_plan, values_by_tier, worsening
 from pinner.planning.objective_terms import ObjectiveMeasure
 from pinner.planning.placement import id_from_placement, id_of
 from pinner.planning.request.context import Context, roles_now
@@ -91,15 +91,18 @@ def settled(
     if not plan.changes or not (worse := harmed(plan.objective)):
         return context, plan
     resizes = worse[0].tier == CONTENTION and context.roles is None and context.request.strategy != OPTIMAL
-    tried = [plan.roles]
+    tried, measure = [plan.roles], Stages.of(context, strategies).measure
     for other in _other_sizes(context) if resizes else ():
         with suppress(Invalid, NoFit):
             roles = other.resolve(isolating=other.allocatable.isolating).roles
-            if roles not in tried:
-                tried.append(roles)
-                resized = made(strategies, other)
-                if not harmed(resized.objective):
-                    return other, resized
+            if roles in tried:
+                continue
+            tried.append(roles)
+            if Stages(other, strategies, measure).is_harmful():
+                continue
+            resized = made(strategies, other)
+            if not harmed(resized.objective):
+                return other, resized
     none = "; no sizes of the automatic sets make it better" if resizes and AUTO in _sets(context.request) else ""
     return context, replace(plan, worse=f"{worsening(plan.objective)}{none}")
 
@@ -247,6 +250,11 @@ class Stages:
         context, wanted = self.context, measured.answer.wanted
         needed, memory = changes(context, wanted), guests_memory(context.snapshot, wanted)
         return Diff(needed, memory, of_plan(self.measure, context, self._asked, measured, staying, needed, memory))
+
+    def is_harmful(self) -> bool:
+        """Of a plan in which no guest moves for another one: a judgement in half the time of such a plan."""
+        choice = self.choose(self.place())
+        return bool(harmed(of_answer(self.measure, self.context, self._asked, choice.chosen, choice.staying)))
 
     def warn(self, measured: MeasuredAnswer, diff: Diff) -> tuple[str, ...]:
         about_host = warnings.of_host(self.context, self.strategies, measured.answer.roles)
