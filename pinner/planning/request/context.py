@@ -101,6 +101,8 @@ class Context:
     """Empty for a rebalance."""
     joined: Roles | None = None
     """The host's strategy has these; another one places these guests beside them."""
+    taken: CpuSet = CpuSet()
+    """Isolated CPUs that guests of another strategy of this plan have to themselves."""
     bounds: Mapping[str, NumaBound] = field(default_factory=dict)
     """By UUID."""
     cores: Mapping[str, CpuSet] = field(default_factory=dict)

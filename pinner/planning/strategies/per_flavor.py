@@ -9,6 +9,7 @@ from pinner.model.guest.guest import Guest, nova_cpus
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Wanted
 from pinner.planning.available import exclusions
+from pinner.planning.available.exclusions import pinned_cpus
 from pinner.planning.available.numa import allowed
 from pinner.planning.request.context import Context
 from pinner.planning.strategies import rules
@@ -31,7 +32,8 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
     host = strategies[context.request.strategy]
     answer, ours, parts = _parts(context, strategies)
     if refused := {uuid for part in parts for uuid in part.refused}:
-        answer = _complete(host, _only(context, ours | refused))
+        taken = union(_own(part.answer, context) for part in parts)
+        answer = _complete(host, replace(_only(context, ours | refused), taken=taken))
     for part in parts:
         answer = _merged(answer, part, host.name)
     answer = _within_limits(_with_nova_pinned(answer, context), context)
@@ -49,16 +51,31 @@ def _parts(context: Context, strategies: Mapping[str, Strategy]) -> tuple[Answer
     host = strategies[context.request.strategy]
     groups = _groups(context, strategies)
     ours = {guest.uuid for guest in groups.pop(host.name, ())}
-    answer = rules.read(host.name, host.place(_only(context, ours)))
+    own = replace(_only(context, ours), taken=_pinned(groups, context))
+    answer = rules.read(host.name, host.place(own))
     if groups:
         # The merged answer, which is checked later, does not show which strategy it was.
-        rules.check_guests(host.name, answer, _only(context, ours))
-    joined = replace(context, joined=answer.roles)
-    parts = [
-        _part(strategies[name], _only(joined, {guest.uuid for guest in guests}), answer)
-        for name, guests in groups.items()
-    ]
+        rules.check_guests(host.name, answer, own)
+    parts: list[_Part] = []
+    taken, later = _own(answer, context), dict(groups)
+    for name, guests in groups.items():
+        del later[name]
+        joined = replace(context, joined=answer.roles, taken=taken | _pinned(later, context))
+        parts.append(_part(strategies[name], _only(joined, {guest.uuid for guest in guests}), answer))
+        taken |= _own(parts[-1].answer, context)
     return answer, ours, parts
+
+
+def _own(answer: Answer | None, context: Context) -> CpuSet:
+    """Two strategies can have isolated CPUs: isolated and optimal."""
+    vcpus = (want.cpus for want in answer.wanted if want.target.kind == "vcpu") if answer else ()
+    return union(vcpus) & context.allocatable.exclusive
+
+
+def _pinned(groups: Mapping[str, list[Guest]], context: Context) -> CpuSet:
+    """The isolated CPUs that guests have already whose strategy comes later; a rebalance places them anew."""
+    guests = () if context.request.rebalance else (guest for guests in groups.values() for guest in guests)
+    return union(map(pinned_cpus, guests)) & context.allocatable.exclusive
 
 
 def _groups(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, list[Guest]]:

@@ -219,6 +219,21 @@ def test_a_guest_with_the_flavor_isolated_gets_isolated_cpus_beside_the_pool() -
     assert not any("stay unused" in warning for warning in made.warnings)
 
 
+@pytest.mark.parametrize(
+    ("host", "flavors"), [("optimal", "isolated"), ("isolated", "optimal"), ("shared-pool", "optimal")]
+)
+def test_guests_of_two_strategies_share_the_isolated_cpus_without_overlap(host: str, flavors: str) -> None:
+    top = plain(32, nodes=2, isolated="12-15,28-31")
+    guests = [flavored(1, 2, strategy=flavors), flavored(2, 2, strategy="isolated"), guest(3, 2, TWO.online)]
+    made = stable_plan(snapshot(top, guests), host)
+    own = [placed(made, name) for name in (("g1", "g2") if host == "shared-pool" else ("g1", "g2", "g3"))]
+    assert {cpu for each in own for cpu in each} <= {"12", "13", "14", "15", "28", "29", "30", "31"}
+    assert len({cpu for each in own for cpu in each}) == 2 * len(own)
+    later = applied(snapshot(top, guests), made)
+    newcomer = replace(later, guests=(*later.guests, guest(4, 2, TWO.online)))
+    assert not {change.target.name for change in plan(newcomer, "s", Request(host)).changes} & {"g1", "g2"}
+
+
 def test_a_guest_gets_the_strategy_of_its_flavor_when_cpus_become_free() -> None:
     host = snapshot(plain(8, isolated="7"), [flavored(1, 1, strategy="isolated"), flavored(2, 1, strategy="isolated")])
     made = plan(host, "s", Request())

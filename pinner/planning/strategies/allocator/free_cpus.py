@@ -299,7 +299,7 @@ def _is_one(cpus: CpuSet) -> bool:
 
 
 def _occupied(context: Context) -> CpuSet:
-    return union(pinned_cpus(guest) for guest in context.others)
+    return context.taken | union(pinned_cpus(guest) for guest in context.others)
 
 
 def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[NodeId, int]:
