@@ -22,6 +22,7 @@ from pinner.model.change import (
     TargetKey,
     ThreadKey,
     ThreadMask,
+    boots_differ,
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.pins_metadata import restored
@@ -36,7 +37,7 @@ def corrected_later_runs(
     """The journal gets them in one step with the rollback's end: a second correction could take a corrected mask for
     one of the run."""
     sources = [
-        _Source.of(entry, entry.change, host, earlier_boot=earlier_boot)
+        _Source.of(entry, entry.change, host)
         for entry in entries
         if isinstance(entry.change, AffinityChange)
         and entry.change.before
@@ -52,7 +53,7 @@ def corrected_later_runs(
         return ()
     definitions = Definitions(to_undo, entries, host)
     later = (record for record in journal.in_force(to_undo.host, after=to_undo.id) if isinstance(record, InForce))
-    return tuple(_Correction(sources, names, definitions, states).corrected(later))
+    return tuple(_Correction(sources, names, definitions, states, to_undo.boot).corrected(later))
 
 
 def _prior_states(entries: Sequence[Entry]) -> dict[TargetKey, State]:
@@ -69,7 +70,7 @@ def without_ended_masks(to_undo: Run, entries: Sequence[Entry], host: Host, jour
     for record in _made_before(to_undo, journal):
         change = record.entry.change
         if isinstance(change, AffinityChange) and change.before and change.target.owner in guests:
-            older.append((_Source.of(record.entry, change, host, earlier_boot=True), record.persist))
+            older.append((_Source.of(record.entry, change, host), record.persist))
     return [_without_ended(entry, older[::-1], host) for entry in entries]
 
 
@@ -127,9 +128,8 @@ class _Source:
     own: Mapping[ThreadKey, CpuSet]
 
     @classmethod
-    def of(cls, entry: Entry, change: AffinityChange, host: Host, *, earlier_boot: bool) -> "_Source":
-        threads = () if earlier_boot else (*entry.found, *change.before)
-        own = {thread.key: thread.cpus for thread in threads}
+    def of(cls, entry: Entry, change: AffinityChange, host: Host) -> "_Source":
+        own = {thread.key: thread.cpus for thread in (*entry.found, *change.before)}
         masks = given_masks(entry, change, host)
         return cls(change.target, entry.lineage, masks, prior_mask(change.target, change.before), own)
 
@@ -186,18 +186,23 @@ class _Correction:
         names: Iterable[MetadataChange],
         definitions: Definitions,
         states: Mapping[TargetKey, State],
+        boot: str,
     ) -> None:
+        """``boot``: of the run."""
         self._sources = sources
         self._by_target = {source.target.key: source for source in sources}
         self._names = {change.target.key: change for change in names}
         self._definitions = definitions
         self._states = states
+        self._boot = boot
         self._own = {key: source for source in sources for key in source.own}
         self._placed: set[ThreadKey] = set()
         self._given: dict[TargetKey, set[CpuSet]] = {}
 
     def corrected(self, later: Iterable[InForce]) -> Iterator[Entry]:
         for change in later:
+            if boots_differ(change.boot, self._boot):
+                self._own = {}  # other threads may have the same ids and start times
             entry = self._entry(self._definitions.without_run(change.entry) if change.persist else change.entry)
             if entry != change.entry:
                 yield entry
