@@ -95,8 +95,9 @@ def test_a_plan_is_stale_where_a_guest_that_it_left_unplaced_was_pinned_since():
 
 
 def test_an_unplaced_guest_that_was_pinned_before_the_plan_is_known_to_it():
-    """Its vCPUs share a CPU, and there is no room for them apart."""
-    host = snapshot(plain(4, isolated="2-3"), [guest(1, 3, cpus("0-1"), pins=["2"] * 3), guest(2, 1, cpus("0-1"))])
+    """There is no room for its vCPUs apart; the other guest gets the CPU that fewer of them have."""
+    crowded = guest(1, 3, cpus("0-1"), pins=["2", "3", "3"])
+    host = snapshot(plain(4, isolated="2-3"), [crowded, guest(2, 1, cpus("0-1"))])
     made = planner.plan(host, "s", Request("isolated", housekeeping="0", emulator="1"))
     assert [left.target.name for left in made.unplaced] == ["g1"]
     assert (str(made.contested), vcpus(applied(host, made))[-1]) == ("2", cpus("2"))
@@ -106,7 +107,7 @@ def test_an_unplaced_guest_that_was_pinned_before_the_plan_is_known_to_it():
 def test_of_two_plans_for_a_cpu_of_an_unplaced_guest_the_second_is_stale():
     """Both plans know that g1 is pinned there. The second one does not know that g2 got the CPU since."""
     floor = cpus("0-1")
-    crowded = guest(1, 3, floor, pins=["2"] * 3)
+    crowded = guest(1, 3, floor, pins=["2", "3", "3"])
     host = snapshot(plain(4, isolated="2-3"), [crowded, guest(2, 1, floor), guest(3, 1, floor)])
     one, other = (
         planner.plan(host, "s", Request("isolated", guests=("g1", name), housekeeping="0", emulator="1"))
