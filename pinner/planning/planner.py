@@ -16,6 +16,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import warnings
 from pinner.planning.available import slices
 from pinner.planning.available.exclusions import require_known_guests
+from pinner.planning.available.roles import Resolved
 from pinner.planning.changes import changes, contested, guests_memory
 from pinner.planning.moves import Improver
 from pinner.planning.objective import MeasuredAnswer, between, harmed, of_answer, of_plan, values_by_tier, worsening
@@ -86,18 +87,29 @@ def settled(
     strategies: Mapping[str, Strategy], context: Context, made: Callable[[Mapping[str, Strategy], Context], Plan]
 ) -> tuple[Context, Plan]:
     """The plan, with the context of its sets: where the sets that the load needs make the objective worse, others are
-    tried, the larger ones first, then those with less than a step. If the plan stays worse, it says so."""
+    tried, the larger ones first, then those with less than a step. If the plan stays worse, it says so. Sets that stand
+    stay where leaving them is excused alone."""
     plan = made(strategies, context)
-    if not plan.changes or not (worse := harmed(plan.objective)):
+    worse = harmed(plan.objective)
+    resizes = context.roles is None and context.request.strategy != OPTIMAL
+    if plan.changes and not worse and plan.objective.gain < 0 and resizes:
+        # What is excused is no reason to leave sets that stand: two plans would undo each other.
+        for other, resolved in _other_sizes(context):
+            if _stands(other, resolved):
+                with suppress(Invalid, NoFit):
+                    same = made(strategies, other)
+                    if same.objective.gain >= 0:
+                        return other, same
         return context, plan
-    resizes = worse[0].tier == CONTENTION and context.roles is None and context.request.strategy != OPTIMAL
+    if not plan.changes or not worse:
+        return context, plan
+    resizes = resizes and worse[0].tier == CONTENTION
     tried, measure = [plan.roles], Stages.of(context, strategies).measure
-    for other in _other_sizes(context) if resizes else ():
+    for other, resolved in _other_sizes(context) if resizes else ():
+        if resolved.roles in tried:
+            continue
+        tried.append(resolved.roles)
         with suppress(Invalid, NoFit):
-            roles = other.resolve(isolating=other.allocatable.isolating).roles
-            if roles in tried:
-                continue
-            tried.append(roles)
             if Stages(other, strategies, measure).is_harmful():
                 continue
             resized = made(strategies, other)
@@ -107,9 +119,17 @@ def settled(
     return context, replace(plan, worse=f"{worsening(plan.objective)}{none}")
 
 
-def _other_sizes(context: Context) -> Iterator[Context]:
+def _other_sizes(context: Context) -> Iterator[tuple[Context, Resolved]]:
     for steps in sorted(slices.every_size(context.request), key=lambda steps: (0 in steps, sum(steps))):
-        yield replace(context, allocatable=replace(context.allocatable, steps=steps))
+        other = replace(context, allocatable=replace(context.allocatable, steps=steps))
+        with suppress(Invalid, NoFit):
+            yield other, other.resolve(isolating=other.allocatable.isolating)
+
+
+def _stands(context: Context, resolved: Resolved) -> bool:
+    now = context.allocatable.demand
+    emulators = {resolved.roles.emulator, *resolved.emulator_on.values()}
+    return resolved.roles.housekeeping in now.housekeeping_now and not emulators.isdisjoint(now.emulator_now)
 
 
 def _sets(request: Request) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from support.made_up.generated_hosts import generated
 from support.made_up.planned_hosts import host_of
 
 from pinner.model.errors import Invalid, NoFit, NovaConflict
+from pinner.model.guest.guest import NovaIdentity
 from pinner.model.plan.objective import COST, LEAST, harm
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
@@ -132,6 +133,16 @@ def test_a_set_smaller_than_a_step_is_taken_where_that_alone_makes_it_better() -
     assert (str(made.roles.housekeeping), str(made.roles.emulator), str(made.roles.vcpu)) == ("0", "1", "2-31")
     assert made.worse == ""
     assert plan(applied(SMALL_SETS, made), "s", Request()).changes == ()
+
+
+def test_a_set_smaller_than_a_step_stays_where_a_larger_one_only_raises_the_objective() -> None:
+    """Once the vCPUs have given up CPUs, a larger set is excused; it was worse than the host before the first plan."""
+    nova = NovaIdentity("i", "p", "u", "f", {"pinner:strategy": "isolated"})
+    guests = [guest(1, 3, cpus("0-15")), guest(2, 4, cpus("0-15")), guest(3, 4, cpus("0-15"), nova=nova)]
+    host = snapshot(plain(16, isolated="7-15"), guests, [process(500, 20.0, "0-15")])
+    made = plan(host, "s", Request())
+    assert (str(made.roles.housekeeping), str(made.roles.emulator), made.worse) == ("0", "1", "")
+    assert plan(applied(host, made), "s", Request()).changes == ()
 
 
 def test_a_plan_from_a_placement_names_no_alternative() -> None:
