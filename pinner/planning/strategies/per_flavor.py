@@ -8,6 +8,7 @@ from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest.guest import Guest, nova_cpus
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Wanted
+from pinner.model.plan.request import ISOLATED, OPTIMAL
 from pinner.planning.available import exclusions
 from pinner.planning.available.exclusions import pinned_cpus
 from pinner.planning.available.numa import allowed
@@ -73,8 +74,10 @@ def _own(answer: Answer | None, context: Context) -> CpuSet:
 
 
 def _pinned(groups: Mapping[str, list[Guest]], context: Context) -> CpuSet:
-    """The isolated CPUs that guests have already whose strategy comes later; a rebalance places them anew."""
-    guests = () if context.request.rebalance else (guest for guests in groups.values() for guest in guests)
+    """The isolated CPUs that guests keep whose strategy comes later; a rebalance places them anew."""
+    if context.request.rebalance:
+        return CpuSet()
+    guests = (guest for name in (ISOLATED, OPTIMAL) for guest in groups.get(name, ()))
     return union(map(pinned_cpus, guests)) & context.allocatable.exclusive
 
 

@@ -234,6 +234,16 @@ def test_guests_of_two_strategies_share_the_isolated_cpus_without_overlap(host: 
     assert not {change.target.name for change in plan(newcomer, "s", Request(host)).changes} & {"g1", "g2"}
 
 
+def test_a_guest_gets_the_isolated_cpu_that_another_one_leaves_in_the_same_plan() -> None:
+    leaving = guest(
+        1, 1, TWO.online, pins=["6"], nova=NovaIdentity("i", "p", "u", "f", {"pinner:strategy": "numa-local"})
+    )
+    made = stable_plan(
+        snapshot(plain(8, isolated="6-7"), [leaving, flavored(2, 2, strategy="isolated")]), "shared-pool"
+    )
+    assert placed(made, "g2") == ["6", "7"]
+
+
 def test_a_guest_gets_the_strategy_of_its_flavor_when_cpus_become_free() -> None:
     host = snapshot(plain(8, isolated="7"), [flavored(1, 1, strategy="isolated"), flavored(2, 1, strategy="isolated")])
     made = plan(host, "s", Request())
