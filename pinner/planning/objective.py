@@ -66,7 +66,7 @@ def of_answer(
 ) -> Objective:
     now, after = measure.values({}), measured.values
     before = now | {"unplaced_guests": float(_unplaced_before(context, staying))}
-    excused = excused_rises(measure, now, after, measured.masks, kept=_kept_cpus(context, measured.answer.roles))
+    excused = excused_rises(measure, now, after, measured.masks, kept=kept_cpus(context, measured.answer.roles))
     # A strategy leaves out only guests that do not fit.
     excused |= {"unplaced_guests": after["unplaced_guests"]}
     return compared(before, {**after, **cost}, weights(context.snapshot, context.request), asked, excused)
@@ -126,7 +126,7 @@ def excused_rises(
     return {name: values[name] - before[name] for name in _GIVEN_UP}
 
 
-def _kept_cpus(context: Context, roles: Roles) -> CpuSet:
+def kept_cpus(context: Context, roles: Roles) -> CpuSet:
     """CPUs whose loss by a vCPU is not excused: those for vCPUs, isolated ones, and those that the two sets have beyond
     the number of automatic sets, of the sizes that the load needs."""
     for_vcpus = roles.vcpu | context.snapshot.topology.isolated

@@ -7,12 +7,13 @@ from pinner.model.change import AffinityChange, Group, group_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import KINDS
 from pinner.model.plan.objective import Objective, compared, harm
-from pinner.model.plan.plan import Plan
+from pinner.model.plan.plan import Placement, Plan
 from pinner.model.policy import Drift
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import listed
-from pinner.planning.objective import excused_rises, harmed, worsening
+from pinner.planning.objective import excused_rises, harmed, kept_cpus, worsening
 from pinner.planning.objective_terms import SPREAD, ObjectiveMeasure, weights
+from pinner.planning.request.context import Context
 
 _NAMED = 5
 
@@ -25,7 +26,7 @@ class LeftAlone:
     """The tier that the plan makes worse without any new guest; empty: none."""
 
     @classmethod
-    def of(cls, plan: Plan, drifts: Iterable[Drift], snapshot: Snapshot) -> "LeftAlone":
+    def of(cls, plan: Plan, drifts: Iterable[Drift], snapshot: Snapshot, placement: Placement) -> "LeftAlone":
         """While the places of the new guests together make the objective worse, the one without which they do least
         harm is taken out; in the end, each of these is tried again. Nearness to memory and devices does not count: a
         guest may get a far place rather than none."""
@@ -36,7 +37,7 @@ class LeftAlone:
         }
         if not new:
             return cls()
-        parts, placed = _Parts.of(plan, snapshot, new), frozenset(new)
+        parts, placed = _Parts.of(plan, snapshot, placement, new), frozenset(new)
         while worsening(parts.effect(placed)):
             placed -= {min(sorted(placed), key=lambda guest: harm(harmed(parts.effect(placed - {guest}))))}
         reasons: dict[Group, str] = {}
@@ -65,10 +66,10 @@ class _Parts:
     kept: CpuSet
 
     @classmethod
-    def of(cls, plan: Plan, snapshot: Snapshot, new: Collection[Group]) -> "_Parts":
+    def of(cls, plan: Plan, snapshot: Snapshot, placement: Placement, new: Collection[Group]) -> "_Parts":
         measure = ObjectiveMeasure.of(snapshot, plan.request.busy_threshold)
         asked = frozenset(term.name for term in plan.objective.terms if term.asked)
-        kept = plan.roles.vcpu | snapshot.topology.isolated
+        kept = kept_cpus(Context.of(snapshot, plan.request, placement, lenient=True), plan.roles)
         return cls(plan, new, measure, weights(snapshot, plan.request), asked, kept)
 
     def effect(self, placed: Collection[Group], before: Collection[Group] = ()) -> Objective:

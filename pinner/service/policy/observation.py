@@ -71,7 +71,7 @@ class Observer:
             drifting = self._hosts.agent(host).explain_drifts(drifting)
         drifting = with_backoff(drifting, backoffs, self._now())
         enforced = policy is not None and policy.mode == "enforce"
-        alone = LeftAlone.of(plan, drifting, taken) if enforced and placement is not None else LeftAlone()
+        alone = LeftAlone.of(plan, drifting, taken, placement) if enforced and placement else LeftAlone()
         drifting = tuple(
             replace(drift, detail=alone.reasons.get(group_of(drift.target), drift.detail)) for drift in drifting
         )

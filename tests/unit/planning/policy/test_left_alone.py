@@ -9,6 +9,7 @@ from support.hosts import GIB, applied, cpus, guest, plain, process, snapshot
 from pinner.model.change import TargetKey
 from pinner.model.plan.request import Request
 from pinner.planning import planner
+from pinner.planning.objective import worsening
 from pinner.planning.placement import drifts, record
 from pinner.planning.policy.left_alone import LeftAlone
 
@@ -30,7 +31,7 @@ def left_alone(*new) -> LeftAlone:
     placement, now = record(PLAN, START, None), applied(START, PLAN)
     now = replace(now, guests=(*now.guests, *new))
     plan = planner.plan_from_placement(now, "second", NUMA_LOCAL, placement)
-    return LeftAlone.of(plan, drifts(plan, placement, now), now)
+    return LeftAlone.of(plan, drifts(plan, placement, now), now, placement)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,19 @@ def test_each_guest_that_is_left_alone_has_its_own_reason():
     assert second.startswith("guest g2 ") and "tier 6 8.89 -> 9.47" in second
     assert fourth.startswith("guest g4 ") and "tier 6 8.89 -> 9.57" in fourth
     assert alone.why == f"{second}; {fourth}"
+
+
+def test_recorded_lists_are_excused_for_as_many_cpus_as_automatic_sets_have():
+    """24 vCPUs on 20-31: 12 of overcommit. The lists are 0-19, automatic sets would be 0-7: 24 CPUs would be left."""
+    lists, every = Request(housekeeping="0-15", emulator="16-19"), cpus("0-31")
+    start = snapshot(plain(32), [guest(1, 4, every)], [process(300, 40.0, "0-31")])
+    first = planner.plan_from_placement(start, "first", lists, None)
+    placement, now = record(first, start, None), applied(start, first)
+    now = replace(now, guests=(*now.guests, guest(2, 20, every)))
+    plan = planner.plan_from_placement(now, "second", lists, placement)
+    alone = LeftAlone.of(plan, drifts(plan, placement, now), now, placement)
+    assert alone.why == (
+        "guest g2 is left as it is: its place makes the objective worse: tier 6 1.64 -> 12.00, of which 2.00 is "
+        "excused, most of it by overcommit 0.00 -> 12.00 CPUs"
+    )
+    assert plan.worse == worsening(plan.objective)
