@@ -360,13 +360,15 @@ class ObjectiveMeasure:
         self, planned: Mapping[int, CpuSet], kept: CpuSet, before: Mapping[int, CpuSet] = MappingProxyType({})
     ) -> dict[int, CpuSet]:
         """``planned``, but each vCPU in it keeps those of its CPUs, of ``before`` or now, that are in ``kept`` and in
-        its guest's bound, if it has one there."""
-        masks = dict(planned)
+        its guest's bound, if it has one there. Of several clusters, it keeps the planned one."""
+        masks, clusters = dict(planned), self.places.topology.clusters
         for guest, _ in self.guests.values():
             bound = bound_of(guest, self.places.topology)
             for vcpu in guest.vcpus:
                 if vcpu.thread and (tid := vcpu.thread.tid) in planned:
                     mask = before.get(tid, vcpu.thread.affinity) & kept
                     mask = mask if bound is None else bound.of(guest.vcpu_targets[vcpu.id]).within(mask)
+                    if not any(mask <= each for each in clusters):
+                        mask = mask & union(each for each in clusters if each & masks[tid]) or mask
                     masks[tid] = mask or masks[tid]
         return masks

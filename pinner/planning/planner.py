@@ -40,7 +40,9 @@ def plan(
     require_known(request.strategy, known := installed() if strategies is None else strategies)
     context = Context.of(snapshot, request)
     made = build(known, context, snapshot_id, id_of(snapshot_id, request))
-    return replace(made, worse=f"{made.worse}; {_best_alternative(known, context)}") if made.worse else made
+    if not made.worse:
+        return made
+    return replace(made, worse=f"{made.worse}; {_best_alternative(known, context, len(made.unplaced))}")
 
 
 def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement | None) -> Plan:
@@ -140,13 +142,18 @@ ALTERNATIVES = ("shared-pool", "numa-local", "isolated")
 """Strategies to name where another one's plan makes the objective worse."""
 
 
-def _best_alternative(strategies: Mapping[str, Strategy], context: Context) -> str:
-    """Not worse by the terms that it asks for itself, and by those that the request asks for."""
+def _best_alternative(strategies: Mapping[str, Strategy], context: Context, unplaced: int) -> str:
+    """Not worse by the terms that it asks for itself, and by those that the request asks for. It leaves at most
+    ``unplaced`` guests out."""
     asked, plans = asked_terms(strategies[context.request.strategy]), dict[str, Plan]()
     for options, request in _alternatives(strategies, context):
         with suppress(Invalid, NoFit, NovaConflict):
             plans[options] = make(strategies, Context.of(context.snapshot, request, lenient=True))
-    applicable = {options: plan for options, plan in plans.items() if plan.changes and not plan.blocked}
+    applicable = {
+        options: plan
+        for options, plan in plans.items()
+        if plan.changes and not plan.blocked and len(plan.unplaced) <= unplaced
+    }
     better = {options: plan for options, plan in applicable.items() if not harmed(plan.objective.asking(asked))}
     best = min(better, key=lambda options: values_by_tier(better[options].objective), default="")
     return f"plan with {best}" if best else "leave the host as it is"

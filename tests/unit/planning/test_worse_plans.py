@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from data.field.core_classes import RK3399, RK3588
 from data.field.worse_plans import (
     BESIDE_NOVA,
     BETWEEN_GUESTS,
@@ -21,12 +22,14 @@ from support.made_up.planned_hosts import host_of
 
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.guest.guest import NovaIdentity
+from pinner.model.machine.topology import Topology
 from pinner.model.plan.objective import COST, LEAST, harm
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.available import slices
 from pinner.planning.objective import worsening
+from pinner.planning.objective_terms import ObjectiveMeasure
 from pinner.planning.placement import record
 from pinner.planning.planner import plan
 from pinner.planning.request.context import Context
@@ -118,6 +121,34 @@ def test_a_guest_is_explained_with_the_sets_of_its_plan() -> None:
 def test_automatic_sets_are_named_where_lists_are_worse() -> None:
     made = plan(LOADED, "s", Request(housekeeping="0-1", emulator="2-3"))
     assert made.worse.endswith("; plan with --housekeeping auto --emulator auto")
+
+
+@pytest.mark.parametrize(("top", "vcpus", "excused"), [(RK3399, 4, 2.0), (RK3399, 6, 4.0), (RK3588, 6, 2.0)])
+def test_vcpus_that_cross_clusters_are_excused_for_the_cpus_of_the_other_cluster(
+    top: Topology, vcpus: int, excused: float
+) -> None:
+    host = snapshot(top, [guest(1, vcpus, top.online)], [process(300, 40.0, str(top.online))])
+    made = plan(host, "s", Request())
+    assert (made.worse, made.objective.term("overcommit").excused) == ("", excused)
+    assert plan(applied(host, made), "s", Request()).changes == ()
+
+
+def test_a_cluster_excuses_no_guest_that_the_plan_moves_to_another_one() -> None:
+    """Two guests of two vCPUs: alone in its cluster each, then both on 4-5."""
+    top, low, high = RK3399, cpus("2-3"), cpus("4-5")
+    host = snapshot(top, [guest(1, 2, low), guest(2, 2, high)])
+    measure = ObjectiveMeasure.of(host, 0.0)
+    planned = {vcpu.thread.tid: high for each in host.guests for vcpu in each.vcpus if vcpu.thread}
+    kept = measure.keeping(planned, top.online)
+    assert [str(each) for each in kept.values()] == ["2-3", "2-3", "4-5", "4-5"]
+
+
+def test_an_alternative_leaves_out_no_more_guests_than_the_plan() -> None:
+    """numa-local leaves the only guest out: no node has two CPUs for vCPUs."""
+    host = snapshot(plain(4, 2), [guest(1, 2, cpus("0-3"))], [process(300, 40.0, "0-3")])
+    assert plan(host, "s", Request("numa-local")).unplaced
+    made = plan(host, "s", Request())
+    assert made.worse.startswith("tier 6 0.80 -> 1.00, ") and made.worse.endswith("; leave the host as it is")
 
 
 def test_a_list_is_not_resized() -> None:
