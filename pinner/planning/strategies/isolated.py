@@ -7,7 +7,7 @@ number of guests, down to the minimum of cores of each node.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import zip_longest
 from typing import ClassVar
@@ -22,6 +22,7 @@ from pinner.model.snapshot import WORK, cgroup_target
 from pinner.planning.available import isolation
 from pinner.planning.available.roles import Resolved
 from pinner.planning.request.context import Context
+from pinner.planning.settings import partitions
 from pinner.planning.strategies.allocator.cpu_allocator import Allocation, allocate
 from pinner.planning.strategies.allocator.free_cpus import GuestAllocation
 from pinner.planning.strategies.allocator.improvement import improved
@@ -61,7 +62,7 @@ def place(context: Context, resolved: Resolved) -> Answer:
     allocation = allocate(context, exclusive)
     lacking = resolved.roles.vcpu - exclusive
     if lacking and context.request.isolation == "live" and (allocation.unplaced or not exclusive):
-        live = _place_live(context, resolved)
+        live = min(_live_answers(context, resolved), key=lambda answer: len(answer.unplaced))
         if not exclusive or (not live.blocked and len(live.unplaced) < len(allocation.unplaced)):
             return live
     if lacking and not exclusive:
@@ -166,22 +167,45 @@ _NOTE = (
 )
 
 
-def _place_live(context: Context, resolved: Resolved) -> Answer:
-    """Blocked where the slice can be no partition."""
-    roles = replace(resolved.roles, vcpu=resolved.roles.vcpu - context.allocatable.exclusive)
-    slice_ = _slice(context)
-    own, blocked = context.own_within(slice_), _why_no_partition(context, slice_)
+def _live_answers(context: Context, resolved: Resolved) -> Iterator[Answer]:
+    """Blocked where the slice can be no partition. Bounds and pins of guests without a partition keep CPUs: where the
+    others' would take all, these are not touched, or keep one."""
+    blocked = _why_no_partition(context, _slice(context))
+    for kept in (union, _one_each):
+        answer, masks = _with_partitions(context, resolved, CpuSet(), blocked), set[CpuSet]()
+        while without := [*partitions.without_cpus(answer.wanted, context)]:
+            if lost := next((each for each in without if not each.inside), None):
+                answer = _with_partitions(context, resolved, CpuSet(), str(lost))
+            else:
+                masks |= {each.inside for each in without}
+                answer = _with_partitions(context, resolved, kept(masks))
+        yield answer
+        if not masks:
+            return
+
+
+def _one_each(masks: Iterable[CpuSet]) -> CpuSet:
+    return CpuSet.of(map(max, masks))
+
+
+def _with_partitions(context: Context, resolved: Resolved, kept: CpuSet, blocked: str = "") -> Answer:
+    """No scope gets ``kept``."""
+    roles, slice_ = replace(resolved.roles, vcpu=resolved.roles.vcpu - context.allocatable.exclusive), _slice(context)
     fit, unplaced = (context, []) if blocked else _divided(context, slice_)
-    roles, allocation, emulators = allocated(fit, resolved, roles)
-    unplaced += (*allocation.unplaced, *_without_emulator_cpu(fit, allocation.places, emulators))
+    free = replace(roles, emulator=roles.emulator - kept, vcpu=roles.vcpu - kept)
+    free, allocation, emulators = allocated(fit, resolved, free)
+    roles = replace(free, emulator=free.emulator | (roles.emulator & kept), vcpu=free.vcpu | (roles.vcpu & kept))
+    why = f"; CPUs {kept} are left to guests without a partition" if kept else ""
+    left_out = (*allocation.unplaced, *_without_emulator_cpu(fit, allocation.places, emulators))
+    unplaced += (replace(left, why=f"{left.why}{why}") for left in left_out)
     whole = context.allocatable.for_guests(
         context.allocatable.online - context.allocatable.isolated - roles.housekeeping - context.allocatable.restricted
     )
     scopes = {uuid: cpus | CpuSet.of(allocation.places[uuid].cpus.values()) for uuid, cpus in emulators.items()}
     if not blocked:
         unplaced += _without_rest(fit, scopes, whole)
-    left_out = {left.target for left in unplaced}
-    guests = [guest for guest in fit.guests if guest.target not in left_out]
+    others = {left.target for left in unplaced}
+    guests = [guest for guest in fit.guests if guest.target not in others]
     scopes = {guest.uuid: scopes[guest.uuid] for guest in guests}
     wanted = list(place_host_processes(context, roles))
     for guest in guests:
@@ -189,7 +213,7 @@ def _place_live(context: Context, resolved: Resolved) -> Answer:
         why = f"an isolated CPU of its own; {why_here(context, guest, where.nodes)}"
         wanted += (*place_emulator(guest, emulators[guest.uuid], roles), *pin(guest, where.cpus, why))
     if not blocked:
-        wanted += _partitions(context, guests, scopes, whole | own)
+        wanted += _partitions(context, guests, scopes, whole | context.own_within(slice_))
     needs = isolation.describe(context.snapshot, union(scopes.values()), context.snapshot.topology.isolated)
     return Answer(
         roles,
@@ -307,10 +331,8 @@ def _as_pinned(context: Context, roles: Roles) -> Roles:
     ones = union(mask for of_guest in masks for mask in of_guest.values() if len(mask) == 1) & movable
     if context.request.smt == "isolate":
         ones = union(context.allocatable.cores[cpu] for cpu in ones) & movable
-    own = union(_own(context, guest) for guest in context.guests)
-    return replace(
-        roles, emulator=(roles.emulator - ones) | (own & roles.vcpu), vcpu=(roles.vcpu | ones) - (own & roles.vcpu)
-    )
+    own = union(_own(context, guest) for guest in context.guests) & roles.vcpu
+    return replace(roles, emulator=(roles.emulator - ones) | own, vcpu=(roles.vcpu | ones) - own)
 
 
 def _for_vcpus(context: Context, roles: Roles) -> CpuSet:

@@ -18,6 +18,7 @@ from pinner.model.kinds import KINDS, QEMUS_OWN, PartitionKind, PartitionState, 
 from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
 from pinner.model.text import and_more
 from pinner.planning.request.context import Context
+from pinner.planning.settings import partitions
 from pinner.planning.strategies.strategy import Answer
 
 T = TypeVar("T")
@@ -48,6 +49,7 @@ def check(name: str, answer: Answer, context: Context) -> None:
     """Raises NovaConflict for CPUs that Nova owns, Invalid with the first broken rule."""
     check_guests(name, answer, context)
     _refuse(name, broken(answer, context))
+    _refuse(name, map(str, partitions.without_cpus(answer.wanted, context)))
 
 
 def check_guests(name: str, answer: Answer, context: Context) -> None:

@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from support.hosts import KERNEL, applied, cpus, guest, plain, snapshot, topology
+from support.hosts import KERNEL, applied, cpus, guest, plain, process, snapshot, topology
 from support.values import MEMBER
 
-from pinner.model.change import StateChange
+from pinner.model.change import PlannedChange, StateChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Refused
-from pinner.model.guest.guest import Cgroup, OperatorPin
+from pinner.model.guest.guest import Cgroup, Guest, OperatorPin
 from pinner.model.kinds import PartitionState
+from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
@@ -163,6 +164,93 @@ def test_a_slice_whose_guests_own_isolated_cpus_of_the_boot_becomes_no_partition
         "guests in machine.slice own CPUs 12-15, which this boot isolates: a partition of machine.slice would take them"
     )
     assert not [want for want in made.wanted if want.state]
+
+
+def partitions(made: Plan) -> dict[str, str]:
+    return {
+        want.target.owner.removeprefix(f"{SLICE}/"): str(want.state)
+        for want in made.wanted
+        if want.target.kind == "partition"
+    }
+
+
+def beside(staying: Guest, *, vcpus: int = 4, top: Topology | None = None) -> Snapshot:
+    """The host whose guest g1 floats, and whose guest g2 is ``staying``, in the same slice."""
+    top = top or plain(16, kernel=KERNEL)
+    kernel = replace(top.kernel, unbound=top.online)
+    found = [guest(1, vcpus, top.online, cgroups=cgroups(1)), replace(staying, cgroups=cgroups(2))]
+    return snapshot(replace(top, kernel=kernel), found, [process(300, 40.0, str(top.online))])
+
+
+def confined(vcpus: int, mask: str) -> Guest:
+    return guest(2, vcpus, cpus(mask), restriction=cpus(mask))
+
+
+def owning_none(mask: str) -> Guest:
+    """Two vCPUs that an operator pinned to more cores than vCPUs."""
+    pins = tuple(OperatorPin("vcpu", vcpu, cpus(mask), "definition") for vcpu in range(2))
+    return guest(2, 2, cpus("0-15"), pins=[mask] * 2, operator_pins=pins)
+
+
+def excluded(mask: str) -> Guest:
+    return guest(2, 2, cpus(mask), excluded=True)
+
+
+@pytest.mark.parametrize(("vcpus", "mask"), [(8, "0-3"), (4, "4-7"), (4, "8-11"), (2, "4-5")])
+def test_no_partition_takes_the_cpus_of_a_confined_guest_that_stays_while_others_are_free(
+    vcpus: int, mask: str
+) -> None:
+    """Of 32 CPUs housekeeping and emulators get 8 at most, so 8 vCPUs and 4 confined CPUs have room beside them."""
+    here = beside(confined(vcpus, mask), vcpus=8, top=plain(32))
+    made = plan(here, "s", LIVE)
+    assert (made.blocked, placed(made), [left.label for left in made.unplaced]) == ("", {"g1"}, ["guest g2"])
+    scopes = partitions(made)
+    assert not cpus(scopes["g1.scope"].removeprefix("isolated ")) & cpus(mask)
+    assert cpus(mask) <= cpus(scopes[SLICE].removeprefix("root "))
+    require_permitted(identified(made, here)[0], here, Past(cpus=made.roles.cpus), migrate_memory=False)
+    assert plan(after(here, made), "s", LIVE).changes == ()
+
+
+@pytest.mark.parametrize("staying", [owning_none("12-15"), excluded("12-15")])
+def test_pins_of_a_guest_that_stays_keep_one_cpu_where_the_others_need_the_rest(staying: Guest) -> None:
+    """Of CPUs 2-15, 12 vCPUs and an emulator leave one: of CPUs 12-15, and not CPU 3."""
+    here = beside(staying, vcpus=12)
+    made = plan(here, "s", LIVE)
+    assert partitions(made) == {SLICE: "root 2-15", "g1.scope": "isolated 2-14"}
+    assert plan(after(here, made), "s", LIVE).changes == ()
+
+
+def test_a_guest_for_which_pins_of_one_that_stays_leave_no_room_is_unplaced_with_the_reason() -> None:
+    """Of CPUs 2-15, 12 vCPUs and an emulator leave one, but guests need some of CPUs 4-5 and of 12-15."""
+    here = beside(owning_none("12-15"), vcpus=12)
+    third = guest(3, 2, cpus("4-5"), excluded=True, cgroups=cgroups(3))
+    request = replace(LIVE, housekeeping="0-1", emulator="2-3")
+    made = plan(replace(here, guests=(*here.guests, third)), "s", request)
+    assert (made.blocked, placed(made), [left.label for left in made.unplaced]) == ("", set(), ["guest g1"])
+    assert made.unplaced[0].why.endswith("; CPUs 4-5,12-15 are left to guests without a partition")
+
+
+@pytest.mark.parametrize("staying", [owning_none("0-3"), confined(2, "0-3"), excluded("0-3")])
+def test_a_slice_without_the_cpus_of_a_guest_that_stays_becomes_no_partition(staying: Guest) -> None:
+    made = plan(beside(staying), "s", replace(LIVE, housekeeping="0-3"))
+    assert made.blocked == "partitions in machine.slice would leave guest g2 none of its CPUs 0-3"
+    assert not [want for want in made.wanted if want.state]
+
+
+@pytest.mark.parametrize("staying", [confined(4, "6-9"), owning_none("6-9"), excluded("6-9")])
+def test_no_agent_takes_all_cpus_of_a_guest_that_stays(staying: Guest) -> None:
+    made = plan(host(4), "s", LIVE)
+    assert partitions(made)["g1.scope"] == "isolated 1-5"
+    wider = replace(made, changes=tuple(map(_wider, made.changes)))
+    here = replace(host(4), guests=(*host(4).guests, replace(staying, cgroups=cgroups(2))))
+    with pytest.raises(Refused, match=r"partitions in machine.slice would leave guest g2 none of its CPUs 6-9"):
+        require_permitted(identified(wider, here)[0], here, Past(cpus=cpus("0-15")), migrate_memory=False)
+
+
+def _wider(change: PlannedChange) -> PlannedChange:
+    if not change.target.owner.endswith("g1.scope"):
+        return change
+    return replace(change, after=PartitionState("isolated", cpus("1-5,6-7,9")))
 
 
 def placed(made: Plan) -> set[str]:
