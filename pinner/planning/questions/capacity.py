@@ -10,7 +10,6 @@ from math import fsum
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
-from pinner.model.kinds import PartitionState
 from pinner.model.machine.topology import NodeId
 from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
@@ -25,7 +24,7 @@ from pinner.planning.request.context import Context, vcpu_masks
 from pinner.planning.strategies.allocator.free_cpus import free_slots
 from pinner.planning.strategies.isolated import Isolated
 from pinner.planning.strategies.numa_local import NumaLocal
-from pinner.planning.strategies.per_flavor import refusals
+from pinner.planning.strategies.per_flavor import LIVE, is_live, refusals
 from pinner.planning.strategies.shared_pool import SharedPool
 from pinner.planning.strategies.strategy import Strategy, Unavailable, installed, require_known
 
@@ -33,7 +32,6 @@ _ROUNDING = 1e-6
 """Of the sum of many shares of a vCPU."""
 _NAMED = "the policy names its guests: pinner does not place a new one"
 _PARTITIONS = "live partitions are made for guests that run: the room for another one is not known before its start"
-_NO_OTHERS = "the host's strategy makes live partitions, which leave no CPU for another strategy"
 _PLUG_IN = "this strategy is a plug-in, which does not tell its room"
 
 
@@ -69,7 +67,9 @@ def _all(
         return tuple(_none(known[name], str(error)) for name in sorted(known))
     placed = _Placed(context, plan, Counter(vcpu_masks(snapshot, plan.wanted).values()))
     why = plan.blocked or (_NAMED if request.guests else "")
-    return tuple(_none(known[name], why) if why else _of(known[name], placed) for name in sorted(known))
+    live = LIVE if is_live(known[request.strategy], plan.wanted, context) else ""
+    whys = {name: why or (live if name != request.strategy else "") for name in sorted(known)}
+    return tuple(_none(known[name], why) if why else _of(known[name], placed) for name, why in whys.items())
 
 
 def _none(strategy: Strategy, why: str) -> StrategyCapacity:
@@ -78,8 +78,6 @@ def _none(strategy: Strategy, why: str) -> StrategyCapacity:
 
 def _of(strategy: Strategy, placed: _Placed) -> StrategyCapacity:
     own = strategy.name == placed.context.request.strategy
-    if not own and any(isinstance(want.state, PartitionState) for want in placed.plan.wanted):
-        return _none(strategy, _NO_OTHERS)
     context = placed.context if own else replace(placed.context, joined=placed.plan.roles)
     try:
         match strategy:

@@ -27,28 +27,27 @@ class _Part:
     refused: Mapping[str, str]
 
 
+LIVE = "the host's strategy makes live partitions, which leave no CPU for another strategy"
+
+
 def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
     """Raises the errors of the host's strategy. A guest that cannot have its flavor's strategy gets the host's, with a
     warning."""
-    host = strategies[context.request.strategy]
-    answer, ours, parts = _parts(context, strategies)
-    if refused := {uuid for part in parts for uuid in part.refused}:
-        taken = union(_own(part.answer, context) for part in parts)
-        answer = _complete(host, replace(_only(context, ours | refused), taken=taken))
+    answer, parts = _parts(context, strategies)
     for part in parts:
-        answer = _merged(answer, part, host.name)
+        answer = _merged(answer, part, context.request.strategy)
     answer = _within_limits(_with_nova_pinned(answer, context), context)
     return replace(answer, warnings=(*_unused(answer, context), *answer.warnings))
 
 
 def refusals(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, str]:
     """By UUID. Raises the errors of the host's strategy."""
-    _, _, parts = _parts(context, strategies)
+    _, parts = _parts(context, strategies)
     return {uuid: why for part in parts for uuid, why in part.refused.items()}
 
 
-def _parts(context: Context, strategies: Mapping[str, Strategy]) -> tuple[Answer, set[str], list[_Part]]:
-    """The host's strategy's answer, with the UUIDs of its guests, and the others'."""
+def _parts(context: Context, strategies: Mapping[str, Strategy]) -> tuple[Answer, list[_Part]]:
+    """The host's strategy's answer, for the guests that others refuse, too, and the others'."""
     host = strategies[context.request.strategy]
     groups = _groups(context, strategies)
     ours = {guest.uuid for guest in groups.pop(host.name, ())}
@@ -62,9 +61,25 @@ def _parts(context: Context, strategies: Mapping[str, Strategy]) -> tuple[Answer
     for name, guests in groups.items():
         del later[name]
         joined = replace(context, joined=answer.roles, taken=taken | _pinned(later, context))
-        parts.append(_part(strategies[name], _only(joined, {guest.uuid for guest in guests}), answer))
+        parts.append(_part(strategies[name], _only(joined, {guest.uuid for guest in guests}), answer, host))
         taken |= _own(parts[-1].answer, context)
-    return answer, ours, parts
+    if refused := {uuid for part in parts for uuid in part.refused}:
+        taken = union(_own(part.answer, context) for part in parts)
+        answer = _complete(host, replace(_only(context, ours | refused), taken=taken))
+        if any(part.answer for part in parts) and is_live(host, answer.wanted, context):
+            return _complete(host, context), [_refused(part.name, part.guests, LIVE) for part in parts]
+    return answer, parts
+
+
+def is_live(host: Strategy, wanted: Iterable[Wanted], context: Context) -> bool:
+    """Also where it has placed no guest yet, if no CPU is isolated otherwise."""
+    asked = context.request.isolation == "live" and "isolation" in host.parameters
+    made = any(want.target.kind == "partition" for want in wanted)
+    return made or (asked and not context.allocatable.exclusive)
+
+
+def _refused(name: str, guests: tuple[Guest, ...], why: str) -> _Part:
+    return _Part(name, guests, None, {guest.uuid: why for guest in guests})
 
 
 def _own(answer: Answer | None, context: Context) -> CpuSet:
@@ -101,12 +116,12 @@ def _complete(strategy: Strategy, context: Context) -> Answer:
     return answer
 
 
-def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
+def _part(strategy: Strategy, context: Context, answer_of_host: Answer, host: Strategy) -> _Part:
     def refuse(why: str) -> _Part:
-        return _Part(strategy.name, context.guests, None, {guest.uuid: why for guest in context.guests})
+        return _refused(strategy.name, context.guests, why)
 
-    if any(want.target.kind == "partition" for want in host.wanted):
-        return refuse("the host's strategy makes live partitions, which leave no CPU for another strategy")
+    if is_live(host, answer_of_host.wanted, context):
+        return refuse(LIVE)
     try:
         place = strategy.place(context)
     except (Invalid, NoFit) as error:
@@ -121,7 +136,7 @@ def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
     placed = tuple(want for want in answer.wanted if want.target.owner in theirs)
     answer = replace(answer, wanted=placed)
     # The host's strategy gives all guests the emulator CPUs. Checked here, a wrong CPU is blamed on this strategy.
-    rules.check(strategy.name, replace(answer, roles=replace(host.roles, vcpu=answer.roles.vcpu)), context)
+    rules.check(strategy.name, replace(answer, roles=replace(answer_of_host.roles, vcpu=answer.roles.vcpu)), context)
     unplaced = {left.target: left.why for left in answer.unplaced}
     refused = {guest.uuid: unplaced[target] for guest in context.guests if (target := guest.target) in unplaced}
     return _Part(strategy.name, context.guests, answer, refused)

@@ -164,6 +164,10 @@ def test_isolated_cpus_count_as_smt_allows(smt: str, free: list[int]) -> None:
 def test_live_partitions_do_not_tell_their_room() -> None:
     found = capacity(snapshot(HOST), Request("isolated", isolation="live"))
     assert "live partitions" in of(found, "isolated").why
+    assert (
+        of(found, "shared-pool").why
+        == "the host's strategy makes live partitions, which leave no CPU for another strategy"
+    )
 
 
 @pytest.mark.parametrize(

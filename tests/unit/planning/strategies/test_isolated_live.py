@@ -9,7 +9,7 @@ from support.values import MEMBER
 from pinner.model.change import PlannedChange, StateChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Refused
-from pinner.model.guest.guest import Cgroup, Guest, OperatorPin
+from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity, OperatorPin
 from pinner.model.kinds import PartitionState
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import Plan
@@ -251,6 +251,33 @@ def _wider(change: PlannedChange) -> PlannedChange:
     if not change.target.owner.endswith("g1.scope"):
         return change
     return replace(change, after=PartitionState("isolated", cpus("1-5,6-7,9")))
+
+
+@pytest.mark.parametrize(
+    ("top", "pins", "flavors"),
+    [
+        (plain(4), ["0", "1", "2", "3"], ("", "shared-pool")),
+        (plain(16), ["2"], ("optimal", "shared-pool")),
+        (plain(16), ["2", "3", "4", "5"], ("optimal", "shared-pool")),
+    ],
+)
+def test_a_host_with_live_partitions_gives_all_guests_its_own_strategy(top, pins, flavors) -> None:
+    """Also where no guest of its own has a partition: the guests of the others would have been placed in its sets."""
+
+    def of(strategy: str) -> NovaIdentity | None:
+        return NovaIdentity("i", "p", "u", "f", {"pinner:strategy": strategy}) if strategy else None
+
+    first, second = (
+        guest(number, size, top.online, pins=each, cgroups=cgroups(number), nova=of(strategy))
+        for number, size, each, strategy in ((1, len(pins), pins, flavors[0]), (2, 1, (), flavors[1]))
+    )
+    kernel = replace(top.kernel, unbound=top.online)
+    here = snapshot(replace(top, kernel=kernel), [first, second])
+    made = plan(here, "s", LIVE)
+    every = replace(here, guests=tuple(replace(each, nova=None) for each in here.guests))
+    assert (made.roles, made.unplaced) == (plan(every, "s", LIVE).roles, plan(every, "s", LIVE).unplaced)
+    why = "it gets isolated: the host's strategy makes live partitions, which leave no CPU for another strategy"
+    assert [why in warning for warning in made.warnings] == [True] * len([*filter(None, flavors)])
 
 
 def placed(made: Plan) -> set[str]:
