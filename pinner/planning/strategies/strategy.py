@@ -1,7 +1,7 @@
 """The interface of a strategy, the installed ones (entry points of the group ``pinner.strategies``), and the common
 parts of their answers."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -207,9 +207,10 @@ def beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[N
     return context.near(guest, near) or context.near(guest, resolved.roles.emulator)
 
 
-def why_here(context: Context, guest: Guest, nodes: Iterable[NodeId]) -> str:
+def why_here(context: Context, guest: Guest, nodes: Collection[NodeId]) -> str:
     bound = "; ".join([group.why for group in context.groups(guest) if group.why])
-    return bound or "; ".join([node_choice.reason(context.snapshot, guest, node) for node in nodes])
+    part = "part of " if len(nodes) > 1 else ""
+    return bound or "; ".join([node_choice.reason(context.snapshot, guest, node, part) for node in nodes])
 
 
 def _lacking(context: Context, guest: Guest, roles: Roles, *, apart: bool) -> str:

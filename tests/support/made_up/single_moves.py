@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import permutations, product
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
@@ -14,7 +14,7 @@ from pinner.model.plan.objective import Objective, compared
 from pinner.model.plan.plan import Plan, vcpus_by_guest
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.exclusions import pinned_cpus
-from pinner.planning.available.numa import MemoryBalance, is_bound_to_nodes
+from pinner.planning.available.numa import MemoryBalance, VcpuGroup, is_bound_to_nodes
 from pinner.planning.objective_terms import ObjectiveMeasure, weights
 from pinner.planning.request import core_classes
 from pinner.planning.request.context import Context
@@ -84,31 +84,62 @@ def _moves(context: Context, made: Plan) -> Iterator[_Move]:
         for uuid in [guest.uuid]
         if uuid in placed and union(placed[uuid][vcpu] for vcpu in group.vcpus) <= pool
     }
-    on_one_node = [each for each in context.guests if all((each.uuid, it) in homes for it in context.groups(each))]
-    for guest in on_one_node:
+    for guest in (each for each in context.guests if each.uuid in placed):
         balance, taken = context.memory_balance(), CpuSet()
         for other in context.guests:
             taken |= union(placed[other.uuid].values()) if other is not guest and other.uuid in placed else CpuSet()
             for group in context.groups(other) if other is not guest else ():
                 balance = balance.booked(other, group, homes.get((other.uuid, group)))
         taken |= union(pinned_cpus(other) for other in context.others)
-        for nodes in product(pools, repeat=len(context.groups(guest))):
-            if floats and nodes == tuple(homes[guest.uuid, group] for group in context.groups(guest)):
+        free = pools if floats else {node: pool - taken for node, pool in pools.items()}
+        here = {group: homes[guest.uuid, group] for group in context.groups(guest) if (guest.uuid, group) in homes}
+        if len(here) == len(context.groups(guest)):
+            possible = (dict(zip(here, nodes, strict=True)) for nodes in product(pools, repeat=len(here)))
+        else:
+            possible = _divided(guest, free, placed[guest.uuid]) if _is_wide(context, guest, pools) else iter(())
+        for there in possible:
+            if floats and there == here:
                 continue
-            where = [pools[node] if floats else pools[node] - taken for node in nodes]
-            own = _own(guest, beside(context, resolved, guest, nodes))
+            own = _own(guest, beside(context, resolved, guest, there.values()))
             for chosen in [_every] if floats else _orders(context, guest):
-                if masks := _masks(context, guest, list(zip(nodes, where, strict=True)), balance, chosen):
-                    yield guest, nodes, masks | own
+                masks = _masks(context, guest, there, free, balance, chosen)
+                # A guest of several nodes has no other place on the same CPUs in another order.
+                if masks and (here or union(masks.values()) != union(placed[guest.uuid].values())):
+                    yield guest, tuple(there.values()), masks | own
+
+
+def _is_wide(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet]) -> bool:
+    """No node holds it, and it may have any CPUs."""
+    (group, *others), numa = context.groups(guest), guest.numa
+    return not others and group.cpus is None and not numa.cells and len(group.vcpus) > max(map(len, pools.values()))
+
+
+def _divided(
+    guest: Guest, free: Mapping[NodeId, CpuSet], now: Mapping[int, CpuSet]
+) -> Iterator[dict[VcpuGroup, NodeId]]:
+    """Over as many nodes as now, each full before the next one has vCPUs."""
+    count = sum(1 for pool in free.values() if pool & union(now.values()))
+    for nodes in permutations(free, count):
+        rest, parts = list(guest.plugged), dict[VcpuGroup, NodeId]()
+        for node in nodes:
+            here, rest = rest[: len(free[node])], rest[len(free[node]) :]
+            parts |= {VcpuGroup(tuple(here)): node} if here else {}
+        if not rest:
+            yield parts
 
 
 def _masks(
-    context: Context, guest: Guest, where: list[tuple[NodeId, CpuSet]], room: MemoryBalance, chosen: _Chosen
+    context: Context,
+    guest: Guest,
+    homes: Mapping[VcpuGroup, NodeId],
+    free: Mapping[NodeId, CpuSet],
+    room: MemoryBalance,
+    chosen: _Chosen,
 ) -> dict[int, CpuSet]:
     """Empty where the guest does not fit."""
     masks, taken = dict[int, CpuSet](), CpuSet()
-    for group, (node, pool) in zip(context.groups(guest), where, strict=True):
-        cpus, count = group.within(pool - taken), len(group.vcpus)
+    for group, node in homes.items():
+        cpus, count = group.within(free[node] - taken), len(group.vcpus)
         bound = group.why and is_bound_to_nodes(guest)
         if len(cpus) < count or not (bound or node_choice.with_memory(context.snapshot, guest, group, [node], room)):
             return {}

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial, reduce
-from itertools import accumulate, islice, product
+from itertools import accumulate, combinations, islice, permutations, product
+from math import fsum
 from operator import or_
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from pinner.planning.available.exclusions import pinned_cpus
 from pinner.planning.available.numa import MemoryBalance, VcpuGroup, is_bound_to_nodes
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import guest_packing, node_choice
+from pinner.planning.strategies.single_moves import Homes, Near
 
 
 class GuestAllocation(NamedTuple):
@@ -25,6 +27,8 @@ class GuestAllocation(NamedTuple):
 
 _MOST_HOMES = 64
 """Of one guest."""
+_MOST_ORDERS = 6
+"""Of some nodes: the first ones are filled. All of three nodes."""
 
 
 class _Slot(NamedTuple):
@@ -98,20 +102,23 @@ class FreeCpus:
         """Raises NoFit with the numbers."""
         if not self.is_wide(guest):
             return self._take(guest, lambda group: self._best(guest, group))
-        parts = parts_of(guest, self.free)
+        near = node_choice.preferences(self.context.snapshot, guest, self._cores)
+        parts = min(parts_of(guest, self.free, near), key=partial(self._farness, guest, near))
         return self._take(guest, lambda group: (parts[group], self._slots_of(parts[group])[: len(group.vcpus)]), parts)
 
     def options(
-        self, guest: Guest, begun: CpuSet, is_wanted: Callable[[tuple[NodeId, ...]], bool]
+        self, guest: Guest, near: Near, begun: CpuSet, is_wanted: Callable[[Homes], bool]
     ) -> Iterator[tuple["FreeCpus", GuestAllocation]]:
         """Its possible places, each with what it leaves free: on combinations of nodes, the CPUs of each L3 domain
         first, after all those outside cores of which one other guest uses a part (``begun``, by their lowest CPU)."""
-        groups = self.context.groups(guest)
-        for nodes in filter(is_wanted, islice(product(self._cores, repeat=len(groups)), _MOST_HOMES)):
-            for domain in sorted({domain for node in nodes for _, domain in self._cores[node]}, key=str):
+        for homes in filter(is_wanted, islice(self._possible_homes(guest, near), _MOST_HOMES)):
+            for domain in sorted({domain for node in homes.values() for _, domain in self._cores[node]}, key=str):
                 left = self.without((), {})
                 with suppress(NoFit):
-                    yield left, left._take_on(guest, nodes, partial(self._order, domain, begun))
+                    yield left, left._take_on(guest, homes, partial(self._order, domain, begun))
+
+    def homes(self, guest: Guest, place: GuestAllocation) -> Homes:
+        return dict(zip(self._groups(guest, place), place.nodes, strict=True))
 
     def is_wide(self, guest: Guest) -> bool:
         """Wider than every node and unbound, but not wider than all nodes."""
@@ -185,11 +192,26 @@ class FreeCpus:
         node = node_choice.choose(self.context.snapshot, guest, group, free, free, memory=self._memory)
         return node, slots[node][: len(group.vcpus)]
 
-    def _take_on(
-        self, guest: Guest, nodes: Iterable[NodeId], order: Callable[[_Slot], tuple[bool, bool]]
-    ) -> GuestAllocation:
-        homes = dict(zip(self.context.groups(guest), nodes, strict=True))
-        return self._take(guest, lambda group: self._on(homes[group], guest, group, order))
+    def _possible_homes(self, guest: Guest, near: Near) -> Iterator[Homes]:
+        if self.is_wide(guest):
+            yield from parts_of(guest, self.free, near)
+            return
+        groups = self.context.groups(guest)
+        for nodes in product(self._cores, repeat=len(groups)):
+            yield dict(zip(groups, nodes, strict=True))
+
+    def _farness(self, guest: Guest, near: Near, homes: Homes) -> tuple[int, float, int]:
+        """Parts without room for their memory, then remote memory and devices, by vCPUs."""
+        snapshot, vcpus = self.context.snapshot, [(near[node], len(group.vcpus)) for group, node in homes.items()]
+        fits = (node_choice.with_memory(snapshot, guest, group, [node], self._memory) for group, node in homes.items())
+        return (
+            sum(not nodes for nodes in fits),
+            fsum(each.remote_memory * count for each, count in vcpus),
+            sum(each.remote_devices * count for each, count in vcpus),
+        )
+
+    def _take_on(self, guest: Guest, homes: Homes, order: Callable[[_Slot], tuple[bool, bool]]) -> GuestAllocation:
+        return self._take(guest, lambda group: self._on(homes[group], guest, group, order), homes)
 
     def _on(self, node: NodeId, guest: Guest, group: VcpuGroup, order: Callable[[_Slot], tuple[bool, bool]]) -> _OnNode:
         slots, bound = _within(group, self._slots_of(node)), group.why and is_bound_to_nodes(guest)
@@ -316,20 +338,32 @@ def fewest(size: int, free: Mapping[NodeId, int]) -> int:
     return next((count for count, most in enumerate(sums, start=1) if most >= size), len(sums) + 1)
 
 
-def parts_of(guest: Guest, free: Mapping[NodeId, int]) -> dict[VcpuGroup, NodeId]:
-    """The vCPUs in parts, each with its node: on the fewest nodes with whole cells, else on the fewest. Raises NoFit
-    where all nodes together have too few CPUs."""
-    vcpus = guest.plugged
-    if (least := fewest(len(vcpus), free)) > len(free):
+def parts_of(guest: Guest, free: Mapping[NodeId, int], near: Near) -> list[Homes]:
+    """The vCPUs in parts, each with its node: on combinations of the fewest nodes with whole cells, else of the fewest,
+    the nearest first. Raises NoFit where all nodes together have too few CPUs."""
+    size = len(guest.plugged)
+    if (least := fewest(size, free)) > len(free):
         total = sum(free.values())
-        raise NoFit(len(vcpus), total, f"all NUMA nodes together have {total} of the CPUs that vCPUs may use")
-    nodes = sorted(free, key=lambda node: (-free[node], node is None, node or 0))
-    for count in range(least, len(nodes) + 1):
-        if parts := _by_cells(guest, {node: free[node] for node in nodes[:count]}):
+        raise NoFit(size, total, f"all NUMA nodes together have {total} of the CPUs that vCPUs may use")
+    for count in range(least, len(free) + 1):
+        if parts := list(filter(None, (_by_cells(guest, each) for each in _combinations(count, free, near)))):
             return parts
-    parts, begin = {}, 0
-    for node in nodes[:least]:
-        if here := vcpus[begin : begin + free[node]]:
+    return [_in_turn(guest, each) for each in _combinations(least, free, near) if sum(each.values()) >= size]
+
+
+def _combinations(count: int, free: Mapping[NodeId, int], near: Near) -> Iterator[dict[NodeId, int]]:
+    """Of so many nodes with their free CPUs, each in several orders; last the one with most."""
+    nodes = sorted(free, key=lambda node: (near[node], -free[node], node is None, node or 0))
+    most = sorted(nodes, key=lambda node: -free[node])[:count]
+    for chosen in (*islice(combinations(nodes, count), _MOST_HOMES), most):
+        for ordered in islice(permutations(chosen), _MOST_ORDERS):
+            yield {node: free[node] for node in ordered}
+
+
+def _in_turn(guest: Guest, free: Mapping[NodeId, int]) -> Homes:
+    parts, begin = dict[VcpuGroup, NodeId](), 0
+    for node, count in free.items():
+        if here := guest.plugged[begin : begin + count]:
             parts[VcpuGroup(tuple(here))] = node
         begin += len(here)
     return parts
@@ -347,7 +381,7 @@ def parts_pinned(guest: Guest, masks: Mapping[int, CpuSet], nodes: Mapping[NodeI
     return [VcpuGroup(tuple(vcpus)) for vcpus in on_nodes.values()]
 
 
-def _by_cells(guest: Guest, free: dict[NodeId, int]) -> dict[VcpuGroup, NodeId]:
+def _by_cells(guest: Guest, free: dict[NodeId, int]) -> Homes:
     """The widest first; empty where they do not fit, or there are none."""
     here = set(guest.plugged)
     cells = [sorted(here.intersection(cell.vcpus)) for cell in guest.numa.cells]

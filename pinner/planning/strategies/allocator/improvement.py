@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
-from pinner.model.machine.topology import NodeId
 from pinner.model.plan.objective import CONTENTION, TERMS
 from pinner.model.plan.plan import Wanted
 from pinner.model.plan.request import OPTIMAL
@@ -17,7 +16,7 @@ from pinner.planning.strategies.allocator import cpu_allocator
 from pinner.planning.strategies.allocator.cpu_allocator import Allocation
 from pinner.planning.strategies.allocator.free_cpus import FreeCpus, GuestAllocation
 from pinner.planning.strategies.allocator.node_choice import preferences
-from pinner.planning.strategies.single_moves import Near, SingleMoves, masks, measure, rise
+from pinner.planning.strategies.single_moves import Homes, Near, SingleMoves, masks, measure, rise
 
 WantedOf = Callable[[Guest, GuestAllocation], Iterable[Wanted]]
 
@@ -35,24 +34,21 @@ class _Mover:
     of: WantedOf
 
     def moved(self, guest: Guest, now: _Allocated) -> Iterator[_Allocated]:
-        if not _can_gain(guest, now.measured) or now.free.is_wide(guest):
+        if not _can_gain(guest, now.measured):
             return
         near = preferences(self.context.snapshot, guest, self.context.allocatable.nodes)
         disturbed = _is_disturbed(guest, now.measured)
-        is_possible = partial(self._is_possible, guest, near, disturbed, now.places[guest.uuid].nodes)
+        here = now.free.homes(guest, now.places[guest.uuid])
+        is_possible = partial(self._is_possible, guest, near, disturbed, here)
         left = now.free.without([guest], now.places)
-        for free, place in left.options(guest, _used_once(guest, now.measured), is_possible):
+        for free, place in left.options(guest, near, _used_once(guest, now.measured), is_possible):
             planned = masks(self.context, self.of(guest, place))
             yield _Allocated(free, {**now.places, guest.uuid: place}, now.measured.moved(guest.uuid, planned))
 
-    def _is_possible(
-        self, guest: Guest, near: Near, disturbed: bool, homes: tuple[NodeId, ...], nodes: tuple[NodeId, ...]
-    ) -> bool:
+    def _is_possible(self, guest: Guest, near: Near, disturbed: bool, homes: Homes, other: Homes) -> bool:
         """They are nearer, or as near and may have better CPUs or its devices."""
-        groups = self.context.groups(guest)
-        here, there = (self.moves.distance(near, dict(zip(groups, each, strict=True))) for each in (homes, nodes))
-        farther = rise(here, there)
-        return farther < 0 or (not farther and (disturbed or (bool(guest.pci) and nodes != homes)))
+        farther = rise(self.moves.distance(near, homes), self.moves.distance(near, other))
+        return farther < 0 or (not farther and (disturbed or (bool(guest.pci) and other != homes)))
 
 
 def improved(

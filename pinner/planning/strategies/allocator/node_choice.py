@@ -31,7 +31,7 @@ class Preference(NamedTuple):
     """It has no memory."""
 
 
-_ROOM = "node {} has room for the guest"
+_ROOM = "node {} has room for {}the guest"
 _DIGITS = 6
 """So few that the order of additions makes no difference."""
 _MEMORY_DIGITS = 2
@@ -153,18 +153,20 @@ def _too_little(
     )
 
 
-def reason(snapshot: Snapshot, guest: Guest, node: NodeId) -> str:
+def reason(snapshot: Snapshot, guest: Guest, node: NodeId, part: str = "") -> str:
+    """``part``: "part of " where the guest has other nodes, too."""
     if node is None:
         return "the host reports no NUMA nodes"
+    room = _ROOM.format(node, part)
     if not (guest.memory_per_node or guest.pci):
-        return _ROOM.format(node)
+        return room
     shares, devices = memory_shares(guest), _device_nodes(snapshot, guest)
     parts = (
         (shares.get(node, 0.0), "the guest's memory"),
         (devices.count(node) / max(len(devices), 1), "its PCI devices"),
     )
     near = " and ".join(f"{part:.0%} of {resource}" for part, resource in parts if part)
-    return f"node {node} has {near}" if near else _near_memory(snapshot, shares, node) or _ROOM.format(node)
+    return f"node {node} has {near}" if near else _near_memory(snapshot, shares, node) or room
 
 
 def _near_memory(snapshot: Snapshot, shares: Mapping[NodeId, float], node: int) -> str:

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from data.field.local import wider_than_a_node as wide
 from support.hosts import GIB, KERNEL, applied, cpus, guest, interleaved, plain, process, snapshot, topology
 
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
+from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
 
 
@@ -195,3 +197,20 @@ def test_the_plan_says_why_the_kernel_has_no_partitions(cgroup: str, why: str) -
     assert made.isolation.partition == ()
     assert why in made.isolation.partition_note
     assert "live" not in made.blocked
+
+
+@pytest.mark.parametrize("strategy", ["isolated", "optimal"])
+@pytest.mark.parametrize("host", [wide.ALONE, wide.BOTH])
+def test_a_guest_wider_than_a_node_has_the_nodes_of_its_memory(strategy: str, host: Snapshot) -> None:
+    made = plan(host, "s", Request(strategy))
+    assert set(vcpu_cpus(made)[wide.WIDE.name]) == set(cpus(wide.NEAR_ITS_MEMORY))
+    assert {term.name: term.after for term in made.objective.terms}["remote_memory"] == pytest.approx(wide.REMOTE)
+    assert plan(applied(host, made), "s", Request(strategy)).changes == ()
+
+
+def test_no_node_has_room_for_a_guest_that_is_wider() -> None:
+    host = snapshot(wide.TOP, [replace(wide.WIDE, memory_per_node={})])
+    reasons = {want.reason for want in plan(host, "s", Request("isolated")).wanted if want.target.kind == "vcpu"}
+    assert reasons == {
+        "an isolated CPU of its own; node 0 has room for part of the guest; node 1 has room for part of the guest"
+    }
