@@ -135,8 +135,25 @@ def _no_cells(reading: HostReading) -> Iterator[Found]:
                     Evidence("cells", len(guest.numa.cells)),
                     Evidence("vCPUs", len(guest.vcpus)),
                 ),
-                (*flavor(f"hw:numa_nodes={len(nodes)}", [guest]), *plans(NUMA_LOCAL)),
+                (*_cells(guest, reading.snapshot), *plans(NUMA_LOCAL)),
             )
+
+
+def _cells(guest: Guest, snapshot: Snapshot) -> Iterator[Remedy]:
+    """The fewest cells that fit nodes. Nova divides vCPUs and MiB evenly, or refuses the flavor."""
+    topology, size, mib = snapshot.topology, len(guest.vcpus), guest.memory_kib // 1024
+    pool = (snapshot.dedicated if guest.dedicated else snapshot.shared) or topology.online
+    nodes = {
+        node: (len(cpus & pool), topology.local_memory.get(node)) for node, cpus in topology.online_by_node.items()
+    }
+    for count in range(len(guest.numa.cells) + 1, len(nodes) + 1):
+        fits = [
+            cpus * count >= size and (memory is None or memory // 1024 * count >= mib)
+            for cpus, memory in nodes.values()
+        ]
+        if not (size % count or mib % count) and sum(fits) >= count:
+            yield from flavor(f"hw:numa_nodes={count}", [guest])
+            return
 
 
 def _wrong_cells(reading: HostReading) -> Iterator[Found]:

@@ -2,6 +2,7 @@
 
 import pytest
 from data.field.named import (
+    automatic_cells,
     floats_outside,
     irqaffinity,
     migration,
@@ -169,3 +170,11 @@ def test_processes_have_cpus_enough(host):
 def test_threads_of_a_migration_are_shown_with_the_emulator():
     (row,) = guests(migration.HOST.guests).rows
     assert (row[4].text, row[-1].text) == ("2-3", "5 migration threads")
+
+
+def test_nova_can_make_the_cells_of_a_flavor_line():
+    host = automatic_cells.EIGHT_NODES
+    lines = {each.subject.name: each.remedies for each in found(host, "guest-without-cells")}
+    cells = {name: [line.line for line in of if line.line.startswith("hw:")] for name, of in lines.items()}
+    assert cells == {name: [f"hw:numa_nodes={n}"] if n else [] for name, n in automatic_cells.RIGHT.items()}
+    assert one(automatic_cells.TWO_NODES, "guest-without-cells")[2][0] == "hw:numa_nodes=1"
