@@ -5,6 +5,7 @@ from shlex import quote
 
 from pinner.checks.common import MANY, NUMA_LOCAL, command, host_subject, housekeeping, plans, roles
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.machine.boot import is_isolated_by_tuned
 from pinner.model.machine.process import PLACERS, RESERVING_LOAD, Process, is_another_pinner, is_known_placer
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
@@ -24,7 +25,7 @@ def _of_root(reading: HostReading, is_one: Callable[[Process], bool]) -> Iterato
 
 
 def _should_end(process: Process, message: str, unit: str) -> Found:
-    """A path of a cgroup is no unit of systemd."""
+    """Without a line where the unit is none of systemd, such as the path of a cgroup."""
     return Found(
         Subject("process", f"{process.name} ({process.pid})"),
         message,
@@ -35,7 +36,9 @@ def _should_end(process: Process, message: str, unit: str) -> Found:
 
 def _placers(reading: HostReading) -> Iterator[Found]:
     for process in _of_root(reading, is_known_placer):
-        yield _should_end(process, f"{process.name} runs: {PLACERS[process.name]}", f"{process.name}.service")
+        isolates = process.name == "tuned" and is_isolated_by_tuned(reading.snapshot.topology)
+        unit = "" if isolates else f"{process.name}.service"
+        yield _should_end(process, f"{process.name} runs: {PLACERS[process.name]}", unit)
 
 
 def _another_pinner(reading: HostReading) -> Iterator[Found]:

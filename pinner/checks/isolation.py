@@ -72,7 +72,8 @@ def _isolate(reading: HostReading, without: CpuSet) -> Iterator[Remedy]:
     """Not CPUs of the host, nor those on which guests float: they lose nohz_full instead."""
     snapshot, topology = reading.snapshot, reading.snapshot.topology
     floating = union(thread.affinity for thread in vcpu_threads(snapshot) if len(thread.affinity) > 1)
-    alone = without & (reading.roles.vcpu | snapshot.dedicated) - snapshot.shared - floating
+    polling = snapshot.ovs.cpus if snapshot.ovs else CpuSet()
+    alone = without & (reading.roles.vcpu | snapshot.dedicated | polling) - snapshot.shared - floating
     if alone:
         yield cpu_argument(topology, "isolcpus", alone, "domain")
     if balanced := without - alone:

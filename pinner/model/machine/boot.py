@@ -35,6 +35,11 @@ def isolcpus_flags(topology: Topology) -> frozenset[str]:
     return frozenset(arguments(topology.kernel.command_line).get("isolcpus", "").split(",")) & {*_FLAGS}
 
 
+def is_isolated_by_tuned(topology: Topology) -> bool:
+    """tuned's profile cpu-partitioning keeps processes and interrupts off CPUs while it runs."""
+    return "tuned.non_isolcpus" in arguments(topology.kernel.command_line)
+
+
 def argument_cpus(topology: Topology, name: str) -> CpuSet:
     """The CPUs of an argument such as isolcpus=managed_irq,domain,4-N, also those that the host does not have. ``N`` is
     the last CPU, ``all`` means 0-N, 0-7:1/4 are 0 and 4."""

@@ -24,6 +24,7 @@ from pinner.model.guest.nova import (
     cpus,
     set_line,
 )
+from pinner.model.machine.boot import is_isolated_by_tuned
 from pinner.model.nova_sets import right_sets
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
@@ -224,7 +225,9 @@ def _services(snapshot: Snapshot) -> Iterator[Finding]:
     running = {process.name for process in snapshot.processes}
     for name, why in _SERVICES.items():
         if name in running:
-            yield Finding(name, f"it runs: {why}", f"systemctl disable --now {name}.service", "")
+            isolates = name == "tuned" and is_isolated_by_tuned(snapshot.topology)
+            line = "" if isolates else f"systemctl disable --now {name}.service"
+            yield Finding(name, f"it runs: {why}", line, "")
 
 
 def _ovs(snapshot: Snapshot) -> Iterator[Finding]:

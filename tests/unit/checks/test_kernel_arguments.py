@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from data.field import dpdk
+from data.field import dpdk, tuned
 from support.hosts import KERNEL, cpus, guest, interleaved, snapshot
 from support.made_up.checks.check_cases_hosts import booted
 from support.made_up.readings import Seen, findings, irq, placed, reading
@@ -90,6 +90,17 @@ def test_cpus_of_the_host_and_of_floating_guests_lose_nohz_full_instead():
         "isolcpus=managed_irq,domain,4-15,20-31",
         "nohz_full=4-15,20-31",
     ]
+
+
+def test_polling_cpus_keep_nohz_full():
+    assert lines(HostReading(tuned.HOST), "nohz-without-isolation") == [f"isolcpus=managed_irq,domain,{tuned.ALONE}"]
+
+
+def test_tuned_goes_on_where_it_isolates():
+    assert lines(HostReading(tuned.HOST), "placer-running") == []
+    kernel = replace(KERNEL, command_line="quiet")
+    elsewhere = replace(tuned.HOST, topology=replace(tuned.TOPOLOGY, kernel=kernel))
+    assert lines(HostReading(elsewhere), "placer-running") == ["systemctl disable --now tuned.service"]
 
 
 def test_cpus_that_isolcpus_keeps_from_managed_interrupts_alone_are_not_isolated():

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from data.field import tuned
 from support.hosts import cpus, guest, plain, process, snapshot
 
 from pinner.model.guest.guest import NovaIdentity
@@ -281,6 +282,11 @@ def test_a_guest_that_nova_pinned_to_shared_cpus_is_pinned_anew() -> None:
 @pytest.mark.parametrize("name", ["irqbalance", "numad", "tuned"])
 def test_services_that_move_the_same_threads_are_findings(name: str) -> None:
     assert found(running=["sshd", name]) == [(name, f"systemctl disable --now {name}.service", "")]
+
+
+def test_tuned_is_not_ended_where_it_isolates() -> None:
+    findings = report(tuned.HOST, BY_DEFAULT).findings
+    assert [(one.what, one.remedy) for one in findings if one.what == "tuned"] == [("tuned", "")]
 
 
 def test_several_findings_are_in_a_fixed_order() -> None:
