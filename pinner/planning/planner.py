@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from pinner.model.change import PlannedChange
+from pinner.model.cpuset import union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.guest.nova import NovaSets, configured
 from pinner.model.plan.objective import CONTENTION, Objective
-from pinner.model.plan.plan import Basis, GuestMemory, Move, Placement, Plan, Rebalance
+from pinner.model.plan.plan import Basis, GuestMemory, Move, Placement, Plan, Rebalance, Wanted
 from pinner.model.plan.request import AUTO, OPTIMAL, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import warnings
@@ -23,7 +24,7 @@ from pinner.planning.objective import MeasuredAnswer, between, harmed, of_answer
 from pinner.planning.objective_terms import ObjectiveMeasure
 from pinner.planning.placement import id_from_placement, id_of
 from pinner.planning.request.context import Context, roles_now
-from pinner.planning.request.processes import require_threshold
+from pinner.planning.request.processes import APART, require_threshold
 from pinner.planning.strategies import per_flavor, rules
 from pinner.planning.strategies.strategy import Answer, Strategy, asked_terms, installed, require_known
 
@@ -183,7 +184,8 @@ def make(
     stages = Stages.of(context, strategies)
     choice = stages.choose(stages.place())
     measured, moves = stages.improve(choice.chosen, repacks=repacks)
-    answer = measured.answer
+    answer = _telling(measured.answer, context)
+    measured = replace(measured, answer=answer)
     diff = stages.diff(measured, choice.staying)
     plan = Plan(
         id=name,
@@ -205,6 +207,21 @@ def make(
         optimality=answer.optimality,
     )
     return _with_requested(replace(plan, contested=contested(plan, snapshot)), context)
+
+
+def _telling(answer: Answer, context: Context) -> Answer:
+    """The reasons of processes say where vCPUs use their CPUs, too, those of skipped and unplaced guests among them."""
+    placed = {want.target: want.cpus for want in answer.wanted if want.target.kind == "vcpu"}
+    guests = context.snapshot.guests
+    now = {guest.vcpu_targets[vcpu]: mask for guest in guests for vcpu, mask in guest.vcpu_affinities.items()}
+    vcpus = union((now | placed).values())
+
+    def told(want: Wanted) -> Wanted:
+        if want.target.kind != "process" or not (shared := want.cpus & vcpus):
+            return want
+        return replace(want, reason=want.reason.replace(APART, f"where vCPUs use CPUs {shared} too"))
+
+    return replace(answer, wanted=tuple(map(told, answer.wanted)))
 
 
 def _basis(snapshot: Snapshot, snapshot_id: str) -> Basis:

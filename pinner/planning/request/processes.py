@@ -34,6 +34,9 @@ from pinner.planning.available.restrictions import (
 )
 from pinner.planning.available.roles import for_housekeeping, is_housekeeping_set, resolve
 
+APART = "off the guests' CPUs"
+"""Of a reason; the plan then says where that is not so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Moving:
@@ -138,12 +141,12 @@ def moving(
             continue
         threads = tuple(thread for thread in process.threads if reason_to_stay(process, thread) in _movable(requested))
         if threads:
-            reason = "was busy when pinner placed it: stays off the guests' CPUs"
+            reason = f"was busy when pinner placed it: stays {APART}"
             if requested:
                 reason = "asked for by name"
             elif busy:
                 load = f"{process.load:.1f} % of one CPU, above {request.busy_threshold:g} %"
-                reason = f"busy, {load}: moves off the guests' CPUs"
+                reason = f"busy, {load}: moves {APART}"
             yield Moving(process_target(process), threads, reason)
 
 

@@ -197,6 +197,22 @@ def test_reasons_tell_which_cpus_are_shared() -> None:
     assert large["vcpu"] == "floats over all CPUs that housekeeping and emulators leave"
 
 
+def process_reasons(host: Snapshot, **parameters: object) -> set[str]:
+    made = plan(host, "s", Request(**parameters))
+    return {want.reason.partition(": ")[2] for want in made.wanted if want.target.kind == "process"}
+
+
+def test_the_reason_of_a_process_tells_which_cpus_it_shares_with_guests() -> None:
+    """Nodes of one core have one set for all; so has a skipped guest the CPUs of housekeeping (0-3)."""
+    top = topology({node: [[node, node + 8]] for node in range(8)})
+    busy = process(300, 60.0, "0-15", name="ceph-osd")
+    assert process_reasons(snapshot(top, [guest(1, 2, top.online)], [busy])) == {"moves where vCPUs use CPUs 0-15 too"}
+    assert process_reasons(STARVED_DAEMON) == {"moves off the guests' CPUs"}
+    skipped = guest(2, 2, cpus("2-9"), excluded=True)
+    host = snapshot(plain(32), [guest(1, 2, cpus("0-31")), skipped], [process(300, 60.0, "0-31", name="ceph-osd")])
+    assert process_reasons(host) == {"moves where vCPUs use CPUs 2-3 too"}
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_plan_of_a_random_host_is_refused_exactly_where_terms_rise_that_are_not_excused(seed: int) -> None:
     host = host_of(generated(seed, friendly=bool(seed % 2)))
