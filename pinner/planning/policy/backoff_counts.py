@@ -1,7 +1,7 @@
 """Counts how often a target was moved again after a reconcile, or could not be placed, marks the drifts that wait, and
 takes what waits out of a plan. Backoff (model/policy.py) has the wait for each count."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -101,18 +101,26 @@ _NEEDS_CPU = "it needs a CPU of a target that stays as it is"
 _IN_USE = "guests that stay as they are use its CPUs"
 
 
+def remaining(changes: tuple[PlannedChange, ...], left: Collection[TargetKey]) -> tuple[PlannedChange, ...]:
+    """Those without these targets, and without the guests that need a CPU of one of them."""
+    gone, groups = {*left}, frozenset[Group]()
+    while True:
+        out = [change for change in changes if change.target.key in gone or group_of(change.target) in groups]
+        gone |= {change.target.key for change in out}
+        others = tuple(change for change in changes if change.target.key not in gone)
+        groups = frozenset(group_of(others[position].target) for position, _ in without_room(out, others))
+        if not groups:
+            return others
+
+
 def leave_out(plan: Plan, reasons: Mapping[TargetKey, str], placement: Placement | None, snapshot: Snapshot) -> Plan:
     """The plan, under another id, without these targets, the guests that need a CPU of one of them, and the interrupts
     that would get a CPU of a guest that stays."""
-    out = [change for change in plan.changes if change.target.key in reasons]
-    remaining = tuple(change for change in plan.changes if change not in out)
-    if not out:
+    others = remaining(plan.changes, reasons)
+    if len(others) == len(plan.changes):
         return plan
-    while blocked := {group_of(remaining[position].target) for position, _ in without_room(out, remaining)}:
-        out += [change for change in remaining if group_of(change.target) in blocked]
-        remaining = tuple(change for change in remaining if change not in out)
-    waiting = _waiting(remaining, snapshot)
-    changes = tuple(change for change in remaining if change.target.key not in waiting)
+    waiting = _waiting(others, snapshot)
+    changes = tuple(change for change in others if change.target.key not in waiting)
     whys = {**dict.fromkeys(waiting, _IN_USE), **reasons}
     skipped = tuple(
         LeftOut(change.target, whys.get(change.target.key, _NEEDS_CPU))

@@ -71,13 +71,12 @@ class Observer:
             drifting = self._hosts.agent(host).explain_drifts(drifting)
         drifting = with_backoff(drifting, backoffs, self._now())
         enforced = policy is not None and policy.mode == "enforce"
-        alone = LeftAlone.of(plan, drifting, taken, placement) if enforced and placement else LeftAlone()
+        alone = LeftAlone.of(plan, drifting, taken, placement) if enforced else LeftAlone()
         drifting = tuple(
             replace(drift, detail=alone.reasons.get(group_of(drift.target), drift.detail)) for drift in drifting
         )
-        worse = (alone.others if alone.reasons else plan.worse) if enforced else ""
-        obstacle = plan.blocked or (worse and f"plan {plan.id} is not applied: the objective gets worse: {worse}")
-        return Observation(policy, placement, taken, plan, drifting, obstacle, run_seq, last, alone)
+        worse = alone.worse and f"plan {plan.id} is not applied: the objective gets worse: {alone.worse}"
+        return Observation(policy, placement, taken, plan, drifting, plan.blocked or worse, run_seq, last, alone)
 
     def placement(self, host: str, policy: Policy | None) -> Placement | None:
         """The placement after the last applied run; under a policy, only one of its own request."""

@@ -181,7 +181,7 @@ class Reconciler:
                 return self._end(host, seen, why)
             if report := self._enforce(host, seen, wanted, caller):
                 return report
-        return self._end(host, self._observe(host, measurement), f"{ATTEMPTS} runs were undone")
+        return self._end(host, self._observe(host, measurement), f"{ATTEMPTS} runs were made")
 
     def _end(self, host: str, seen: Observation, why: str) -> DriftReport:
         if self._reasons.get(host) != why:
@@ -195,13 +195,15 @@ class Reconciler:
             self._accept(seen, wanted if wanted.id == plan.id else plan, caller)
         self._repacks.observe(host, seen, caller)
         stays = mode != "enforce" or (seen.error and not wanted.blocked)
-        alone = tuple(drift for drift in seen.drifts if group_of(drift.target) in seen.left_alone.reasons)
-        self._record_drift(host, seen, seen.drifts if stays else alone, caller)
+        if stays or not applies:  # after a run, guests that are left alone are judged anew
+            alone = tuple(drift for drift in seen.drifts if group_of(drift.target) in seen.left_alone.reasons)
+            self._record_drift(host, seen, seen.drifts if stays else alone, caller)
         if mode == "propose":
             self._propose(host, seen, wanted, caller)
 
     def _enforce(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> DriftReport | None:
-        """None: the whole plan was undone because of some targets, which back off now."""
+        """None, to observe again: the whole plan was undone because of some targets, which back off now; or it is
+        applied, and guests that were left alone may have a place beside it."""
         self._plans.keep(seen.snapshot, wanted, caller)
         try:
             run = self._runs.run_to_end(wanted, caller, "apply", seen.policy)
@@ -228,6 +230,9 @@ class Reconciler:
         state = f"run {run.id} is {run.state}"
         if run.state == "undone" and failures and others and not are_of_the_host(failures):
             LOG.info("host %s: %s; the others are tried without the targets that failed", host, state)
+            return None
+        if run.state == "applied" and seen.left_alone.reasons:
+            LOG.info("host %s: %s; the guests that were left alone are judged anew", host, state)
             return None
         error = "" if run.state == "applied" else f"{state}: {run.error}"
         seen = replace(seen, drifts=with_backoff(remaining, backoffs, self._now()), error=error)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from data.field.new_guests import CROWDED
 from support.fakes.hosted_agent import HostedAgent
 from support.fakes.reconciled_host import ANN, ENFORCE, HOST, trail
 from support.hosts import cpus, guest, plain, process, snapshot
@@ -74,3 +75,23 @@ def restarted(guest):
     """The same guest, whose new QEMU happens to have the same thread ids."""
     threads = tuple(replace(thread, started=8) for thread in guest.emulator.threads)
     return replace(guest, emulator=replace(guest.emulator, threads=threads))
+
+
+@pytest.fixture
+def crowded(agent):
+    agent.host.taken = CROWDED.start
+    return agent
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_is_judged_is_what_is_applied(service, reconciler, crowded, fails):
+    """The place of g3 is worse while g2 stays where it is, and is not worse beside that of g2."""
+    service.set_policy(HOST, ENFORCE, ANN)
+    reconciler.reconcile(HOST, "started")
+    start(crowded, CROWDED.second, CROWDED.third)
+    crowded.host.failing = {CROWDED.second.uuid: "no answer"} if fails else {}
+    reports = [reconciler.reconcile(HOST, "guest-started") for _ in range(3)]
+    third = masks(crowded, CROWDED.third.uuid)
+    assert (masks(crowded, CROWDED.second.uuid), third) == (({"3"}, {"2-3"}) if fails else ({"1,3"}, {"1,3"}))
+    assert [report.error.startswith("guest g3 is left as it is: ") for report in reports[1:]] == [fails, fails]
+    assert len(trail(service, "drift.found")) == fails
