@@ -126,8 +126,8 @@ class NewPlan(PlanParameters):
     """Seconds over which CPU use is measured; 0: it is not measured. Default: [host] sample_seconds. Null beside
     `snapshot`, which has the CPU use of its own time."""
     replaces: Name | None = None
-    """The id of a plan of the host by the same request, whose apply was refused because it is stale. The audit trail
-    names this plan as its successor."""
+    """The id of a plan of the host by the same request, which an apply found stale or the agent refused, and which was
+    not applied. The audit trail names this plan as its successor."""
 
     @field_validator("sample_seconds")
     @classmethod

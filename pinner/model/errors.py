@@ -135,7 +135,15 @@ class Refused(PinnerError):
     code = "refused"
 
     def __init__(self, target: str, asked: str, why: str) -> None:
-        super().__init__(f"{target}: the agent refuses {asked}: {why}", target=target, asked=asked, why=why)
+        super().__init__(f"{target}: {_REFUSES} {asked}: {why}", target=target, asked=asked, why=why)
+
+
+_REFUSES = "the agent refuses"
+
+
+def asks_for_another_plan(plan: str, error: str) -> bool:
+    """Whether this is the text of a StalePlan of the plan, or of a Refused: a run keeps no more of its error."""
+    return error.startswith(f"plan {plan} is stale, ") or f": {_REFUSES} " in error
 
 
 class HostBusy(PinnerError):

@@ -91,7 +91,7 @@ class Service(Protocol):
         replaces: str | None = None,
     ) -> Plan:
         """From a stored snapshot or (None) a new one; the plan is stored. The audit trail names it as the successor of
-        ``replaces``, a plan by the same request whose apply was refused. Raises NotFound, Invalid and NoFit."""
+        ``replaces``, a plan by the same request that was refused, not applied. Raises NotFound, Invalid and NoFit."""
 
     def plan_by_id(self, plan: str) -> Plan: ...
 

@@ -156,10 +156,15 @@ def _successor(
     context: CommandContext, pinner: "Service", plan: "Plan", arguments: Namespace, error: StalePlan | Refused
 ) -> "Plan":
     """A plan by the same request, for the host as it is now. Raises ``error`` where it has a change that the user has
-    not confirmed with the first plan."""
+    not confirmed with the first plan, and where the first plan was applied before."""
     if plan.purpose != "place":
         raise error
-    made = make_plan(context, pinner, plan.host, plan.request, arguments.sample_seconds, replaces=plan.id)
+    try:
+        made = make_plan(context, pinner, plan.host, plan.request, arguments.sample_seconds, replaces=plan.id)
+    except Invalid as invalid:
+        if invalid.details["field"] == "replaces":
+            raise error from None
+        raise
     count = len(made.changes)
     confirmed = _confirmable(plan, arguments)
     others = [change for change in _confirmable(made, arguments) if change not in confirmed]

@@ -73,7 +73,8 @@ class PlanMaker:
         if stored.request != request:
             raise Invalid("replaces", plan, "a plan by the same request; this one has another request")
         if not self._store.runs.was_refused(plan):
-            raise Invalid("replaces", plan, "a plan that an apply found stale, or the agent refused; this one was not")
+            must = "a plan that an apply found stale, or the agent refused, and that was not applied; this one is not"
+            raise Invalid("replaces", plan, must)
 
     def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
         self._hosts.require(host)
@@ -91,7 +92,8 @@ class PlanMaker:
         self._store.plans.add(plan, self._now(), [self._created(plan, caller)], basis)
 
     def _created(self, plan: Plan, caller: Caller, replaces: str | None = None) -> AuditEvent:
-        result = f"{len(plan.changes)} changes" + (f", in place of plan {replaces}" if replaces else "")
+        successor = replaces not in (None, plan.id)
+        result = f"{len(plan.changes)} changes" + (f", in place of plan {replaces}" if successor else "")
         return audit_event(caller, self._now(), AuditAction.PLAN_CREATE, plan.host, plan.id, result)
 
 

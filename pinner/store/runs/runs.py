@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from pinner import codec
 from pinner.model.change import AffinityChange, Target
-from pinner.model.errors import NotFound
+from pinner.model.errors import NotFound, asks_for_another_plan
 from pinner.model.outcome.outcome import PROBE_ORIGIN
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Placement
@@ -156,10 +156,12 @@ class Runs(Repository):
             return last_applied(connection, host)
 
     def was_refused(self, plan: str) -> bool:
-        """Whether an apply of the plan failed before its first change."""
-        query = sa.select(tables.runs.c.seq).filter_by(plan=plan, kind="apply", state="failed").where(~has_entry())
+        """Whether an apply of the plan was refused as stale, or by the agent's rules, and none applied it."""
+        query = sa.select(tables.runs.c.state, tables.runs.c.error).filter_by(plan=plan, kind="apply")
         with reading(self._engine) as connection:
-            return connection.execute(query.limit(1)).first() is not None
+            runs = connection.execute(query).all()
+        refused = any(state == "failed" and asks_for_another_plan(plan, error) for state, error in runs)
+        return refused and not any(state in APPLIED for state, _ in runs)
 
     def last_change(self, host: str, owners: Collection[str]) -> str:
         """The host's latest run with a change in place of one of these guests or processes; empty if none."""

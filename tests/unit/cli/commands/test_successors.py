@@ -1,12 +1,13 @@
 """pinner apply of a stale plan: it is planned once more, and goes on with the confirmed changes."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Refused, StalePlan
+from pinner.model.errors import Invalid, Refused, StalePlan
 from pinner.model.plan.plan import GuestMemory
 
 
@@ -47,6 +48,15 @@ def test_a_plan_that_the_agent_refuses_is_planned_once_more(pinner, cli, stale, 
     result = cli("apply", stale, "--yes")
     assert (result.status, len(pinner.run_list)) == (0, 1)
     assert "restricted affinity of process python (500)" in result.err
+
+
+def test_a_plan_that_was_applied_before_and_is_stale_now_has_no_successor(pinner, cli, stale, monkeypatch):
+    error = Invalid("replaces", stale, "a plan that was not applied")
+    monkeypatch.setattr(pinner, "plan", Mock(side_effect=error))
+    result = cli("apply", stale, "--yes")
+    assert (result.status, pinner.run_list) == (1, {})
+    assert f"plan {stale} is stale, make a new one: process 90 is gone" in result.err
+    assert "replaces" not in result.err
 
 
 def test_a_successor_with_other_changes_waits_for_its_user(pinner, cli, stale):

@@ -1,5 +1,6 @@
 import threading
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from support.fakes.local_service import ANN, finish, trail
@@ -156,7 +157,21 @@ def test_only_a_refused_plan_by_the_same_request_has_a_successor(service, agent,
 
 def test_a_plan_that_was_applied_has_no_successor(service, plan):
     finish(service, service.apply(plan.id, ApplyOptions(), ANN))
-    with pytest.raises(Invalid, match="this one was not"):
+    with pytest.raises(Invalid, match="this one is not"):
+        service.plan("h1", plan.request, None, None, ANN, replaces=plan.id)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_plan_that_was_never_stale_or_applied_later_has_no_successor(service, agent, plan, monkeypatch, applied):
+    """Another run was working on the host, or the plan was applied once the host was again as planned."""
+    error = StalePlan(plan.id, ("a thread was moved",)) if applied else HostBusy("h1", "run-other")
+    with monkeypatch.context() as patch:
+        patch.setattr(agent, "apply", Mock(side_effect=error))
+        with pytest.raises(type(error)):
+            service.apply(plan.id, ApplyOptions(), ANN)
+    if applied:
+        finish(service, service.apply(plan.id, ApplyOptions(), ANN))
+    with pytest.raises(Invalid, match="this one is not"):
         service.plan("h1", plan.request, None, None, ANN, replaces=plan.id)
 
 
