@@ -20,11 +20,11 @@ from data.field.cgroups import (
     WITH_CEPH_SETS,
     in_slice,
 )
-from support.hosts import applied, cpus, interleaved, plain, process, snapshot
+from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot
 from support.values import MEMBER
 
 from pinner.model.errors import NoFit, Refused
-from pinner.model.guest.guest import Cgroup
+from pinner.model.guest.guest import Cgroup, OperatorPin
 from pinner.model.kinds import PartitionState
 from pinner.model.machine.process import CpuLimit
 from pinner.model.plan.request import Request
@@ -204,3 +204,15 @@ def test_live_partitions_stay_inside_the_slice():
     assert not made.unplaced
     of_slice = next(want for want in made.wanted if want.target.owner == "machine.slice")
     assert of_slice.cpus == SLICE.cpus
+
+
+def test_a_slice_of_guests_that_stay_where_an_operator_pinned_them_needs_no_emulator_cpus():
+    """g1 owns CPUs 8-11 and stays. g2 gets the sets that it has without the slice."""
+    pins = tuple(OperatorPin("vcpu", vcpu, cpus(str(8 + vcpu)), "definition") for vcpu in range(4))
+    limits = (CpuLimit("machine.slice/a.slice", cpus("8-15")),)
+    daemon = process(300, 40.0, "0-31")
+    for limit in ((), limits):
+        owner = guest(1, 4, cpus("8-15"), pins=["8", "9", "10", "11"], operator_pins=pins, cpu_limits=limit)
+        made = plan(snapshot(plain(32), [owner, guest(2, 8, cpus("0-31"))], [daemon]), "s", Request())
+        assert sets(made) == ("0-3", "4-7", "12-31")
+        assert places(made, "vcpu", "g2") == {"12-31"}
