@@ -92,7 +92,7 @@ def settled(
     """The plan, with the context of its sets: where the sets that the load needs make the objective worse, others are
     tried, the larger ones first, then those with less than a step. If the plan stays worse, it says so. Sets that stand
     stay where leaving them is excused alone."""
-    plan = made(strategies, context)
+    context, plan = _with_new_sets(strategies, context, made)
     worse = harmed(plan.objective)
     resizes = context.roles is None and context.request.strategy != OPTIMAL
     if plan.changes and not worse and plan.objective.gain < 0 and resizes:
@@ -120,6 +120,22 @@ def settled(
                 return other, resized
     none = "; no sizes of the automatic sets make it better" if resizes and AUTO in _sets(context.request) else ""
     return context, replace(plan, worse=f"{worsening(plan.objective)}{none}")
+
+
+def _with_new_sets(
+    strategies: Mapping[str, Strategy], context: Context, made: Callable[[Mapping[str, Strategy], Context], Plan]
+) -> tuple[Context, Plan]:
+    """Recorded sets stay, unless new ones place a guest that cgroups or its definition confine, and unplace none."""
+    plan = made(strategies, context)
+    unplaced = {left.target for left in plan.unplaced}
+    confined = {guest.target for guest in context.guests if guest.cpu_limits or guest.restriction}
+    if context.roles is not None and confined & unplaced:
+        with suppress(Invalid, NoFit, NovaConflict):
+            anew = replace(context, anew=True)
+            other = made(strategies, anew)
+            if {left.target for left in other.unplaced} < unplaced:
+                return anew, other
+    return context, plan
 
 
 def _other_sizes(context: Context) -> Iterator[tuple[Context, Resolved]]:

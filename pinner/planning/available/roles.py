@@ -1,6 +1,6 @@
 """A plan's three CPU sets: housekeeping, emulator, vCPU."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pinner.model.cpuset import CpuSet, union
@@ -27,11 +27,11 @@ def resolve(
     isolating: bool = False,
     recorded: Roles | None = None,
     joined: Roles | None = None,
-    lacking: Callable[[Roles], int] = lambda _: 0,
+    anew: bool = False,
 ) -> Resolved:
-    """``recorded`` sets stay, less the CPUs that pinner may not allocate now, unless new ones leave fewer guests
-    without any CPU: ``lacking`` counts these. ``joined`` are the host's sets, where another strategy places guests
-    beside them. Automatic sets avoid Nova's cpu_shared_set as long as they can.
+    """Unless ``anew``, ``recorded`` sets stay, less the CPUs that pinner may not allocate now, as long as each has one.
+    ``joined`` are the host's sets, where another strategy places guests beside them. Automatic sets avoid Nova's
+    cpu_shared_set as long as they can.
 
     Raises Invalid, with field and CPUs, where a literal set has CPUs that pinner may not allocate, or both share some;
     NovaConflict where Nova owns some; NoFit where no CPU is left for vCPUs.
@@ -40,27 +40,9 @@ def resolve(
         return _joined(allocatable, request, joined, isolating=isolating)
     if recorded is None:
         return _new(allocatable, request, isolating=isolating)
-    resolved = _kept(allocatable, request, recorded, lacking, isolating=isolating)
+    resolved = None if anew else _recorded(allocatable, request, recorded, isolating=isolating)
+    resolved = resolved or _new(allocatable, request, isolating=isolating)
     return replace(resolved, warnings=(*_lost(allocatable, recorded.cpus - resolved.roles.cpus), *resolved.warnings))
-
-
-def _kept(
-    allocatable: AllocatableCpus,
-    request: Request,
-    recorded: Roles,
-    lacking: Callable[[Roles], int],
-    *,
-    isolating: bool,
-) -> Resolved:
-    if not (now := _recorded(allocatable, request, recorded, isolating=isolating)):
-        return _new(allocatable, request, isolating=isolating)
-    if not lacking(now.roles):
-        return now
-    try:
-        new = _new(allocatable, request, isolating=isolating)
-    except (Invalid, NoFit, NovaConflict):
-        return now
-    return new if lacking(new.roles) < lacking(now.roles) else now
 
 
 def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> Resolved:

@@ -62,7 +62,7 @@ def _all(
 ) -> tuple[StrategyCapacity, ...]:
     try:
         context = Context.of(snapshot, request, placement, lenient=True)
-        plan = planner.build(known, context, "", "")
+        context, plan = planner.settled(known, context, planner.make)
     except (Invalid, NoFit, NovaConflict) as error:
         return tuple(_none(known[name], str(error)) for name in sorted(known))
     placed = _Placed(context, plan, Counter(vcpu_masks(snapshot, plan.wanted).values()))
@@ -166,7 +166,7 @@ class _Planned:
     ) -> "_Planned":
         """Without a placement, it is the one that the plan makes."""
         context = Context.of(snapshot, request, placement, lenient=True)
-        plan = planner.build(strategies, context, "", "")
+        context, plan = planner.settled(strategies, context, planner.make)
         return cls(context, plan, placement or record(plan, snapshot, None), strategies)
 
     def masks(self) -> dict[Target, CpuSet]:

@@ -99,6 +99,8 @@ class Context:
     placement: Placement | None
     places: Mapping[TargetKey, CpuSet]
     """Empty for a rebalance."""
+    anew: bool = False
+    """The sets do not stay as recorded."""
     joined: Roles | None = None
     """The host's strategy has these; another one places these guests beside them."""
     taken: CpuSet = CpuSet()
@@ -158,7 +160,7 @@ class Context:
 
     def resolve(self, *, isolating: bool = False) -> Resolved:
         sets = {"recorded": self.roles, "joined": self.joined}
-        return resolve(self.allocatable, self.request, isolating=isolating, lacking=self._lacking, **sets)
+        return resolve(self.allocatable, self.request, isolating=isolating, anew=self.anew, **sets)
 
     def groups(self, guest: Guest) -> tuple[VcpuGroup, ...]:
         if (groups := self._groups.get(guest.uuid)) is None:
@@ -209,14 +211,6 @@ class Context:
         """The part for QEMU's own threads."""
         bound = self.bounds.get(guest.uuid)
         return cpus if bound is None or bound.nodes is None else cpus & bound.nodes
-
-    def _lacking(self, roles: Roles) -> int:
-        """Guests that cgroups or their definition confine where a set has no CPU for them."""
-        return sum(
-            not (guest.restriction or self.near(guest, roles.emulator))
-            or not all(group.within(roles.vcpu) for group in self.groups(guest))
-            for guest in (each for each in self.guests if each.cpu_limits or each.restriction)
-        )
 
     def memory_balance(self) -> MemoryBalance:
         ours = {guest.uuid for guest in self.guests}

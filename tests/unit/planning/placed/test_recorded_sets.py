@@ -1,0 +1,80 @@
+"""The sets of a recorded placement stay: with a guest that fits no set, and with guests of several strategies."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from support.hosts import applied, cpus, guest, plain, process, snapshot
+
+from pinner.model.guest.guest import NovaIdentity
+from pinner.model.machine.process import CpuLimit
+from pinner.model.plan.plan import Placement, Plan
+from pinner.model.plan.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning.placement import record
+from pinner.planning.planner import plan, plan_from_placement
+
+SHARED_POOL = Request()
+
+
+def flavor(strategy: str) -> NovaIdentity:
+    return NovaIdentity("i", "p", "u", "f", {"pinner:strategy": strategy})
+
+
+def sets(made: Plan) -> str:
+    return f"{made.roles.housekeeping}|{made.roles.emulator}|{made.roles.vcpu}"
+
+
+def host_of(guests: Iterable, count: int, isolated: str = "") -> Snapshot:
+    top = plain(count, isolated=isolated)
+    return snapshot(top, guests, [process(300, 40.0, str(top.online - top.isolated))])
+
+
+def followed(before: Snapshot, request: Request) -> tuple[Plan, Snapshot, Placement]:
+    made = plan(before, "s", request)
+    return made, applied(before, made), record(made, before, None)
+
+
+def arrived(host: Snapshot, *guests) -> Snapshot:
+    return replace(host, guests=(*host.guests, *guests))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "isolated", "recorded"),
+    [("numa-local", "", "0-3|4-7|8-31"), ("isolated", "16-31", "0-3|4-7|16-31")],
+)
+def test_a_guest_that_new_sets_do_not_place_either_changes_no_set(strategy, isolated, recorded):
+    """A guest of 6 vCPUs whose slice has 4 CPUs fits no set; new sets would move all other guests."""
+    floor, slice_ = cpus("0-15" if isolated else "0-31"), cpus("8-11")
+    request = Request(strategy)
+    made, after, placement = followed(host_of([guest(1, 4, floor), guest(2, 4, floor)], 32, isolated), request)
+    assert sets(made) == recorded
+    new = guest(20, 6, slice_, cpu_limits=(CpuLimit("machine.slice/a.slice", slice_),))
+    again = plan_from_placement(arrived(after, new), "s", request, placement)
+    assert (sets(again), again.changes, [left.label for left in again.unplaced]) == (recorded, (), ["guest g20"])
+
+
+def test_new_sets_place_a_guest_of_a_slice_that_the_recorded_ones_leave_out():
+    """4 vCPUs fit the slice: it gets a core of the emulator set, which shares nothing."""
+    floor, slice_ = cpus("0-31"), cpus("8-11")
+    made, after, placement = followed(host_of([guest(1, 4, floor)], 32), SHARED_POOL)
+    new = guest(20, 3, slice_, cpu_limits=(CpuLimit("machine.slice/a.slice", slice_),))
+    again = plan_from_placement(arrived(after, new), "s", SHARED_POOL, placement)
+    assert again.unplaced == ()
+    assert again.roles != made.roles
+    assert again.roles.emulator & slice_
+
+
+ISOLATED_AND_LOCAL = [guest(1, 4, cpus("0-11")), guest(2, 2, cpus("0-11"), nova=flavor("numa-local"))]
+
+
+@pytest.mark.parametrize("nova", [None, flavor("isolated"), flavor("numa-local")])
+def test_guests_of_all_strategies_have_the_same_sets(nova):
+    """The new guest may only use CPUs of housekeeping: whichever strategy its flavor asks for, new sets place it."""
+    made, after, placement = followed(host_of(ISOLATED_AND_LOCAL, 16, "12-15"), SHARED_POOL)
+    assert sets(made) == "0-1|2-3|4-11"
+    new = guest(3, 6, cpus("0-1"), restriction=cpus("0-1"), nova=nova)
+    again = plan_from_placement(arrived(after, new), "s", SHARED_POOL, placement)
+    fresh = plan(arrived(after, new), "s", SHARED_POOL)
+    assert again.unplaced == fresh.unplaced == ()
+    assert again.roles == fresh.roles
