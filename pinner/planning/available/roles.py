@@ -92,7 +92,7 @@ def _lost(allocatable: AllocatableCpus, recorded: CpuSet) -> tuple[str, ...]:
 
 def _joined(allocatable: AllocatableCpus, request: Request, joined: Roles, *, isolating: bool) -> Resolved:
     floating = allocatable.for_vcpus(allocatable.shared) - joined.housekeeping - joined.emulator
-    vcpu = allocatable.exclusive if isolating else floating
+    vcpu = allocatable.exclusive if isolating else floating & joined.vcpu or floating
     if not vcpu:
         why = "no isolated CPU is free" if isolating else "the host's strategy leaves no CPU for vCPUs that float"
         raise NoFit(asked=1, free=0, why=why)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from support.hosts import applied, cpus, guest, plain, process, snapshot
 
-from pinner.model.guest.guest import NovaIdentity
+from pinner.model.guest.guest import NovaIdentity, OperatorPin
 from pinner.model.machine.process import CpuLimit
 from pinner.model.plan.plan import Placement, Plan
 from pinner.model.plan.request import Request
@@ -78,3 +78,15 @@ def test_guests_of_all_strategies_have_the_same_sets(nova):
     fresh = plan(arrived(after, new), "s", SHARED_POOL)
     assert again.unplaced == fresh.unplaced == ()
     assert again.roles == fresh.roles
+
+
+def test_a_guest_of_another_strategy_stays_in_the_recorded_sets():
+    """g3's pins owned CPUs 8-11. When it has left, these CPUs stay out of the recorded set: for g2, too."""
+    pins = tuple(OperatorPin("vcpu", vcpu, cpus(str(8 + vcpu)), "definition") for vcpu in range(4))
+    owner = guest(3, 4, cpus("0-15"), pins=["8", "9", "10", "11"], operator_pins=pins)
+    local = guest(2, 2, cpus("0-15"), nova=flavor("numa-local"))
+    made, after, placement = followed(host_of([guest(1, 4, cpus("0-15")), local, owner], 16), SHARED_POOL)
+    assert sets(made) == "0-1|2-3|4-7,12-15"
+    left = replace(after, guests=after.guests[:2])
+    again = plan_from_placement(left, "s", SHARED_POOL, placement)
+    assert (again.changes, again.roles.vcpu) == ((), made.roles.vcpu)
