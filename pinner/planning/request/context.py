@@ -212,6 +212,10 @@ class Context:
         bound = self.bounds.get(guest.uuid)
         return cpus if bound is None or bound.nodes is None else cpus & bound.nodes
 
+    def with_hosts_vcpus(self, roles: Roles) -> Roles:
+        """The vCPU set is also that of the host's strategy."""
+        return roles if self.joined is None else replace(roles, vcpu=roles.vcpu | self.joined.vcpu)
+
     def memory_balance(self) -> MemoryBalance:
         ours = {guest.uuid for guest in self.guests}
         every = self.snapshot.guests

@@ -81,7 +81,8 @@ def _placed(context: Context, resolved: Resolved, allocation: Allocation) -> Ans
     wanted = list(place_host_processes(context, roles))
 
     def of(guest: Guest, place: GuestAllocation) -> Iterator[Wanted]:
-        yield from place_emulator(guest, beside(context, resolved, guest, place.nodes), roles)
+        here = beside(context, resolved, guest, place.nodes)
+        yield from place_emulator(guest, here, context.with_hosts_vcpus(roles))
         yield from pin(guest, place.cpus, f"an isolated CPU of its own; {why_here(context, guest, place.nodes)}")
 
     allocation = improved(context, allocation, exclusive, SingleMoves.of(context, Isolated()), wanted, of)

@@ -168,7 +168,7 @@ def place_beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iter
     """``nodes`` are those of its vCPUs. Where its definition leaves the guest no CPU of the emulator set, QEMU's own
     threads share those of the vCPUs."""
     if cpus := beside(context, resolved, guest, nodes):
-        return place_emulator(guest, cpus, resolved.roles)
+        return place_emulator(guest, cpus, context.with_hosts_vcpus(resolved.roles))
     why = f"{context.bounds[guest.uuid].why}, and so no CPU of the emulator set: QEMU's own threads share the vCPUs'"
     return place_emulator(guest, context.near(guest, resolved.roles.vcpu), resolved.roles, why)
 

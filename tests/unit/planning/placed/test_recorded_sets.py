@@ -90,3 +90,11 @@ def test_a_guest_of_another_strategy_stays_in_the_recorded_sets():
     left = replace(after, guests=after.guests[:2])
     again = plan_from_placement(left, "s", SHARED_POOL, placement)
     assert (again.changes, again.roles.vcpu) == ((), made.roles.vcpu)
+
+
+def test_a_reason_tells_of_the_vcpus_of_other_strategies_too():
+    """CPUs 0 and 1 are the only ones where threads float: g1's vCPUs float where g2's emulator threads are."""
+    isolated = guest(2, 1, cpus("0-1"), nova=flavor("isolated"))
+    made = plan(snapshot(plain(4, isolated="2-3"), [guest(1, 2, cpus("0-1")), isolated]), "s", SHARED_POOL)
+    whys = {want.target.name: want.reason for want in made.wanted if want.target.kind == "emulator"}
+    assert whys == dict.fromkeys(("g1", "g2"), "QEMU's own threads run on CPUs 1, which vCPUs use too")
