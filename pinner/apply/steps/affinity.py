@@ -1,23 +1,23 @@
 """A change of affinity: all threads of a target get one mask. An undo restores the prior mask of each thread, and
-of those that inherited theirs from a process of the run.
+of those that inherited theirs from the target.
 
 libvirt cannot restore "not pinned": after an undo, a live pin that covers the former masks stays in the live XML.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from pinner.apply.ports import Host, Journal
+from pinner.apply.steps.inheritors import restore_inheritors
 from pinner.apply.steps.masks import PASSES, converge, given_masks, prior_mask
 from pinner.apply.steps.metadata import is_named, is_saved
-from pinner.model.change import AffinityChange, Target, ThreadKey, ThreadMask, masks_of
+from pinner.model.change import AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
 from pinner.model.kinds import KINDS, PINNED
-from pinner.model.machine.process import Lineage
 from pinner.model.run.journal import EARLIER_BOOT, IN_PART, Entry, EntryState
 from pinner.model.text import listed
 
@@ -138,7 +138,7 @@ def undo(
     except PinnerError as error:
         problems.append(str(error))
     try:
-        problems += restore_inheritors(entry, change, host, journal)
+        problems += restore_inheritors(entry, change, host, journal, persist=persist)
     except PinnerError as error:  # also a journal that cannot be written: the other changes are still undone
         problems.append(str(error))
     if persist and change.target.kind in PINNED:
@@ -279,64 +279,3 @@ class PriorMasks:
         if self._target.kind not in PINNED:
             return False
         return union(mask for mask in self._before.values() if mask <= cpus) == cpus
-
-
-def restore_inheritors(entry: Entry, change: AffinityChange, host: Host, journal: Journal) -> list[str]:
-    """Returns the problems. A thread that another program has restricted further keeps its mask. Raises
-    StoreUnavailable."""
-    given, prior = given_masks(entry, change, host), prior_mask(change.target, change.before)
-    if change.target.kind != "process" or entry.lineage is None or prior in given:
-        return []
-    return _Inheritors(entry, change.target, entry.lineage, given, host, journal).restore(prior)
-
-
-class _Inheritors:
-    def __init__(
-        self, entry: Entry, target: Target, since: Lineage, given: frozenset[CpuSet], host: Host, journal: Journal
-    ) -> None:
-        self._entry = entry
-        self._target = target
-        self._since = since
-        self._given = given
-        self._host = host
-        self._journal = journal
-        self._refused: dict[ThreadKey, str] = {}
-        self._unsure: tuple[ThreadMask, ...] = ()
-
-    def restore(self, prior: CpuSet) -> list[str]:
-        # The list of the placed processes can be long, and most processes have no inheritors.
-        if not self._host.has_inheritors(self._target, self._since, self._given):
-            return []
-        others = self._journal.placed_processes()
-        others.pop(ThreadKey(int(self._target.owner), self._target.part or 0), None)
-        remaining = converge(lambda: self._misplaced(others), lambda threads: self._move(threads, prior))
-        problems = list(self._refused.values())[:1]
-        if remaining:
-            threads = ", ".join(str(thread.tid) for thread in remaining)
-            problems.append(f"threads {threads}, which inherited the mask, still have it after {PASSES} passes")
-        if self._unsure:
-            threads = ", ".join(str(thread.tid) for thread in self._unsure)
-            problems.append(
-                f"threads {threads} run the program of {self._target} on CPUs {self._unsure[0].cpus} and are left "
-                "there: nobody knows whether they inherited these CPUs from it or from their present parent; if from "
-                f"it, move them with: taskset -cp {prior} TID"
-            )
-        return problems
-
-    def _misplaced(self, others: Mapping[ThreadKey, int]) -> list[ThreadMask]:
-        inheritors = self._host.inheritors(self._target, self._since, self._given, others)
-        self._unsure = inheritors.unsure
-        return [thread for thread in inheritors.sure if thread.key not in self._refused]
-
-    def _move(self, threads: list[ThreadMask], prior: CpuSet) -> None:
-        known = {thread.key for thread in self._entry.inheritors}
-        if new := tuple(thread for thread in threads if thread.key not in known):
-            self._entry = replace(self._entry, inheritors=(*self._entry.inheritors, *new))
-            self._journal.intend(self._entry)
-        for thread in threads:
-            try:
-                self._host.set_mask(replace(thread, cpus=prior))
-            except Gone:
-                continue
-            except ApplyFailed as error:
-                self._refused[thread.key] = str(error)

@@ -17,7 +17,7 @@ Five rules, each with the files that keep it:
    it. (``steps/affinity``, ``steps/state``; ``later_runs`` for the pin of an operator between two runs)
 3. An inheritor has a mask of pinner's from its start, and so no prior mask of its own. It gets the prior mask of its
    source: the target that it belongs to, another part of its guest, or the process that it descends from.
-   (``steps/affinity`` for processes without an entry, ``all_runs`` and ``later_runs`` for entries)
+   (``steps/inheritors`` for targets without an entry, ``all_runs`` and ``later_runs`` for entries)
 4. Of a run that is undone, nothing is left in the entries of later runs, so no later rollback brings it back.
    (``later_runs``; ``all_runs``, which takes all changes of a target as one, for a rollback of all runs)
 5. A restart of the host ends every mask and state, but not the pins and names in definitions and saved images. No

@@ -76,13 +76,21 @@ class _History:
     inherited: dict[ThreadKey, tuple[ThreadMask, tuple["_History", ...]]] = field(default_factory=dict)
     """The threads whose first known mask is pinner's, with possible sources beside the target."""
     inheritors: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
-    """Threads of other processes, as undos found them."""
+    """Threads of other targets, as undos found them."""
+    lineage: Lineage | None = None
+    """Of the first change; of a guest, the first one since it started."""
     names: MetadataChange | None = None
     given: dict[CpuSet, None] = field(default_factory=dict)
     """The CPUs that runs gave to the target, the last run's last."""
     runs: set[str] = field(default_factory=set)
     sources: list["_History"] = field(default_factory=list)
     """The oldest source of each ``inherited`` thread, once prior masks are known."""
+
+    def lineage_with(self, latest: Lineage | None, threads: Iterable[ThreadMask]) -> Lineage | None:
+        """The ``latest`` one where all ``threads`` are new: of the first change, or since the guest has started."""
+        known = {*self.masks, *self.inherited}
+        restarts = self.first.change.target.kind != "process" and known.isdisjoint(thread.key for thread in threads)
+        return latest if restarts or not known else self.lineage
 
     def give(self, cpus: CpuSet) -> None:
         self.given.pop(cpus, None)
@@ -116,6 +124,7 @@ class _Histories:
         match change:
             case AffinityChange():
                 threads = (*change.before, *entry.found)
+                history.lineage = history.lineage_with(entry.lineage, threads)
                 main = main_thread(change.target, threads)
                 for thread in threads:
                     noted = of_no_thread(thread) if earlier_boot else thread
@@ -156,6 +165,7 @@ class _Histories:
                 found=tuple(history.masks.values()) if isinstance(history.first.change, StateChange) else (),
                 definition=history.definition,
                 memory=(),
+                lineage=history.lineage,
                 inheritors=tuple(history.inheritors.values()),
                 former=self._former(history) if isinstance(history.first.change, (AffinityChange, StateChange)) else (),
             )

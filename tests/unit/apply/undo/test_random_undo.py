@@ -21,6 +21,7 @@ STEPS = 8
 MASKS = ("0", "1", "0-1", "2-3", "4")
 GUEST = "uuid-g1"
 PARTS = (emulator(), vcpu(0), vcpu(1))
+PLUGGED = vcpu(2)
 DEFINITION = "<cputune/>[vcpu 1: 5]"
 DAEMON = 400
 
@@ -68,9 +69,10 @@ class Host(InMemoryHost):
 class Story:
     """Random steps on a host, and what other programs did there."""
 
-    def __init__(self, folder, seed, operators=0):
-        """``operators``: how often, compared with other steps, an operator changes the definition."""
-        self.operators, self.defined = operators, DEFINITION
+    def __init__(self, folder, seed, operators=0, births=0):
+        """``operators``: how often, compared with other steps, an operator changes the definition. ``births``: how
+        often the emulator's main thread starts a worker or a vCPU."""
+        self.operators, self.births, self.defined = operators, births, DEFINITION
         self.random, self.folder, self.runs, self.told = Random(seed), folder, [], []
         self.host, self.daemon = Host(), daemon(DAEMON)
         self.allowed = {tid: {mask} for tid, mask in self.host.kernel().items()}
@@ -114,7 +116,7 @@ class Story:
         return (self.the_guest_restarts,), (restart,), (), (), (save,), (save, restart), (save, restart, save)
 
     def apply(self, *, persist):
-        targets = [self.daemon, *(part for part in PARTS if part in self.host.threads)]
+        targets = [self.daemon, *(part for part in (*PARTS, PLUGGED) if part in self.host.threads)]
         changed = self.random.sample(targets, self.random.randint(1, len(targets)))
         masks = {target: self.random.choice(MASKS) for target in changed}
         self.may_be_killed(lambda: self.place(f"r{len(self.runs)}", masks, persist=persist))
@@ -152,6 +154,21 @@ class Story:
             self.host.pin_live(target, cpus(mask))
         self.allowed[tid].add(mask)
 
+    def a_worker_starts(self):
+        self.a_thread_starts(emulator())
+
+    def a_vcpu_is_plugged(self):
+        if PLUGGED not in self.host.threads:
+            self.a_thread_starts(PLUGGED)
+
+    def a_thread_starts(self, target):
+        if GUEST in self.host.saved:
+            return
+        tid, main = 1000 + len(self.told), self.host.threads[emulator()][0]
+        self.told.append(f"{target} thread {tid} starts on {main.cpus}")
+        self.host.threads.setdefault(target, []).append(ThreadMask(tid, self.host.clock, main.cpus))
+        self.allowed[tid] = self.allowed[main.tid]
+
     def an_operator_pins_a_part_in_the_definition(self):
         """To CPUs that no run gives; or the operator removes its pin."""
         target, mask = self.random.choice(PARTS), self.random.choice(("6", "7", ""))
@@ -174,6 +191,7 @@ class Story:
     def start(self, how, pins, names):
         self.told.append(f"started {how}: {', '.join(map(str, pins))}")
         self.host.clock += 1
+        self.host.threads.pop(PLUGGED, None)
         self.host.start(pins)
         self.host.names[GUEST] = names or ()
 
@@ -197,7 +215,10 @@ class Story:
             self.the_guest_restarts: 1,
             self.the_guest_is_saved_or_started: 1,
             self.the_host_restarts: 1,
-        } | ({self.an_operator_pins_a_part_in_the_definition: self.operators} if self.operators else {})
+            self.an_operator_pins_a_part_in_the_definition: self.operators,
+            self.a_worker_starts: self.births,
+            self.a_vcpu_is_plugged: self.births,
+        }
         for step in self.random.choices(list(steps), list(steps.values()), k=STEPS):
             self.host.clock += 10
             step()
@@ -219,6 +240,12 @@ def test_nothing_is_left(tmp_path, seed):
 @pytest.mark.parametrize("seed", (*range(8), 98, 129, 221, 603113, 1400105, 1500988))
 def test_the_definition_has_the_last_pins_of_an_operator(tmp_path, seed):
     require_nothing_is_left(Story(tmp_path, seed, operators=4))
+
+
+@pytest.mark.fault(50)
+@pytest.mark.parametrize("seed", range(12))
+def test_no_worker_or_vcpu_keeps_a_mask_that_it_inherited(tmp_path, seed):
+    require_nothing_is_left(Story(tmp_path, seed, births=2))
 
 
 def test_a_mask_that_a_run_between_gave_is_not_that_of_an_earlier_run(tmp_path):
