@@ -4,15 +4,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from pinner.apply.ports import Host
-from pinner.model.change import AffinityChange, Target, ThreadMask
+from pinner.model.change import AffinityChange, Target, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet
+from pinner.model.machine.process import main_thread
 from pinner.model.run.journal import Entry
 
 PASSES = 10
 
 
 def prior_mask(target: Target, before: Sequence[ThreadMask]) -> CpuSet:
-    """That of a process's first thread, else the most common one."""
+    """That of the first thread of a process or an emulator, which starts most others; else the most common one."""
+    if main := main_thread(target, before):
+        return masks_of(before)[main]
     masks = {thread.tid: thread.cpus for thread in before}
     most = Counter(masks.values()).most_common(1)[0][0]
     return masks.get(int(target.owner), most) if target.kind == "process" else most

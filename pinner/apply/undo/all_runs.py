@@ -1,7 +1,7 @@
 """The history of each target: all its changes in force as one. Rules 3 and 5 of pinner.apply.undo.
 
-The source of an inheritor is its own target. If that has no prior mask, the source is the oldest other target that had
-the mask when the thread started: a part of the same guest, or a process, if possible of the same service.
+The source of an inheritor is its own target, if a run gave it the mask. Else the source is the oldest other target that
+had the mask when the thread started: a part of the same guest, or a process, if possible of the same service.
 """
 
 from collections import Counter
@@ -130,7 +130,8 @@ class _Histories:
                     noted = of_no_thread(thread) if earlier_boot else thread
                     if noted.key in history.masks or noted.key in history.inherited:
                         continue
-                    sources = () if thread.key == main else tuple(self._sources_of(thread, history, entry.lineage))
+                    is_own = thread.key == main or thread.cpus in history.given
+                    sources = () if is_own else tuple(self._sources_of(thread, history, entry.lineage))
                     if thread.cpus in history.given or sources:
                         history.inherited[noted.key] = noted, sources
                     else:
@@ -210,15 +211,13 @@ class _Histories:
         return metadata.joined(history.names, later, persist=persist, persisted=history.definition != "")
 
     def _prior(self, history: _History) -> tuple[ThreadMask, ...]:
-        prior = {}
         for key, (thread, sources) in history.inherited.items():
             known = _known_sources(sources, history)
             # One of them is enough after the others were deleted: the oldest one.
             history.sources += known[:1]
             masks = [prior_mask(source.first.change.target, tuple(source.masks.values())) for source in known]
             cpus = Counter(masks).most_common(1)[0][0] if masks else thread.cpus
-            prior[key] = replace(thread, cpus=cpus)
-        history.masks |= prior
+            history.masks[key] = replace(thread, cpus=cpus)
         return tuple(history.masks.values())
 
     def _sources_of(self, thread: ThreadMask, history: _History, seen: Lineage | None) -> Iterator[_History]:
@@ -237,11 +236,10 @@ class _Histories:
 
 
 def _known_sources(sources: Iterable[_History], history: _History) -> list[_History]:
-    """Those of the same service or program, if there are any."""
-    if history.masks:
-        return [history]
+    """Those of the same service or program, if there are any; without sources, the target itself."""
     known = [source for source in sources if source.masks]
-    return [source for source in known if _is_related(source, history)] or known
+    related = [source for source in known if _is_related(source, history)]
+    return related or known or ([history] if history.masks else [])
 
 
 def _same_boot(source: _History, history: _History) -> bool:

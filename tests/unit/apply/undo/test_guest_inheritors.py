@@ -135,3 +135,27 @@ def test_a_vcpu_inherits_of_the_first_run_after_a_restart_of_its_guest(host, jou
     start(host, vcpu(1), emulator())
     rollback(host, journal, "")
     assert (host.kernel()[200], host.kernel()[WORKER]) == ("1", "0-7")
+
+
+@pytest.mark.parametrize("order", [("",), ("r1", "r2"), ("r2", "r1")])
+def test_a_worker_of_an_iothread_gets_the_iothreads_prior_mask(host, journal, order):
+    """Not that of the main thread, which another program had moved."""
+    host.move(100, "0-3")
+    apply(host, journal, "r1", host.change(IOTHREAD, "4"))
+    start(host, emulator(), IOTHREAD)
+    apply(host, journal, "r2", host.change(emulator(), "6"))
+    rollback(host, journal, *order)
+    assert (host.kernel()[100], host.kernel()[WORKER]) == ("0-3", "0-7")
+
+
+@pytest.mark.parametrize("order", [("",), ("r1", "r2"), ("r2", "r1")])
+def test_a_vcpu_gets_the_prior_mask_of_the_main_thread(host, journal, order):
+    """Not that of the workers, although they are more: an iothread on other CPUs has started them."""
+    host.move(300, "5")
+    for tid in (902, 903):
+        start(host, emulator(), IOTHREAD, tid)
+    apply(host, journal, "r1", host.change(emulator(), "1"))
+    start(host, vcpu(1), emulator())
+    apply(host, journal, "r2", host.change(vcpu(1), "6"))
+    rollback(host, journal, *order)
+    assert {tid: host.kernel()[tid] for tid in (100, 902, 903, WORKER)} == {100: "0-7", 902: "5", 903: "5", 901: "0-7"}
