@@ -48,11 +48,10 @@ class _Part:
 
     def resolve(self) -> None:
         """The older parts have been resolved."""
-        own = self.masks.copy()
         for key, (mask, sources) in self.inheritors.items():
-            known = [own] if own else [source.masks for source in sources if source.masks]
-            prior = [_most_common(masks.values()) for masks in known]
-            self.masks[key] = _most_common(prior) if prior else mask
+            known = [source.masks for source in sources if source.masks] or [self.masks]
+            prior = Counter(masks[min(masks, key=lambda thread: thread.started)] for masks in known if masks)
+            self.masks[key] = prior.most_common(1)[0][0] if prior else mask
 
 
 def past_of(done: Iterable[Entry]) -> Placed:
@@ -66,7 +65,8 @@ def past_of(done: Iterable[Entry]) -> Placed:
             masks = (*change.before, *entry.found)
             main = main_thread(change.target, masks)
             for mask in masks:
-                _add(mask, part, () if mask.key == main else tuple(_sources(mask, part, entry.lineage, parts.values())))
+                is_own = mask.key == main or mask.cpus in part.given
+                _add(mask, part, () if is_own else tuple(_sources(mask, part, entry.lineage, parts.values())))
             part.given.add(change.after)
             past.last[change.target.key] = change.after
     for part in parts.values():
@@ -90,10 +90,6 @@ def _sources(mask: ThreadMask, part: _Part, seen: Lineage | None, parts: Iterabl
         starts = may_start_threads_of(other.target, part.target)
         if starts and mask.cpus in other.given and may_inherit_of_guest(mask.started, other.since, seen):
             yield other
-
-
-def _most_common(masks: Iterable[CpuSet]) -> CpuSet:
-    return Counter(masks).most_common(1)[0][0]
 
 
 def release(

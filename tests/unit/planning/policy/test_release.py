@@ -6,12 +6,13 @@ import pytest
 from support.hosts import cpus, guest, plain, snapshot
 from support.values import recorded
 
+from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Vcpu
 from pinner.model.machine.process import Thread
 from pinner.model.plan.request import Request
 from pinner.planning import planner
-from pinner.planning.policy.release import release
+from pinner.planning.policy.release import past_of, release
 
 HOST = snapshot(plain(16), [guest(1, 2, cpus("0-15"), pins=["0-7", "8-15"], iothreads=1, vhost_threads=1)])
 UUID = HOST.guests[0].uuid
@@ -136,6 +137,27 @@ def test_a_vcpu_that_was_plugged_in_does_not_take_the_placement_for_its_past():
     older = (*recorded(first, since=550), *recorded(second, since=600))
     plan = release(twice, "s", UUID, older, CpuSet(), "it leaves")
     assert {str(c.target): c.after for c in plan.changes}["guest g1 vcpu 2"] == given, "it had the mask before"
+
+
+def test_an_inheritor_has_the_prior_mask_of_the_part_that_started_it():
+    """The main thread has started the vCPU, and a placed iothread the last worker."""
+    emulator, vcpu, iothread = (
+        Target(kind, UUID, part, "g1") for kind, part in (("emulator", None), ("vcpu", 1), ("iothread", 1))
+    )
+
+    def change(target, after, **before):
+        masks = tuple(ThreadMask(int(tid[1:]), int(tid[1:]), cpus(mask)) for tid, mask in before.items())
+        return AffinityChange(target, masks, cpus(after), "so")
+
+    past = past_of(
+        (
+            *recorded([change(iothread, "4", t3="2-3")], since=20),
+            *recorded([change(emulator, "1", t1="0-7", t11="5", t12="5", t21="4")], since=30),
+            *recorded([change(vcpu, "6", t31="1")], since=40),
+        )
+    )
+    first = {key.tid: str(mask) for key, mask in past.first.items()}
+    assert first == {3: "2-3", 1: "0-7", 11: "5", 12: "5", 21: "2-3", 31: "0-7"}
 
 
 def test_a_guest_whose_migration_has_begun_is_not_changed():
