@@ -4,6 +4,7 @@ step too large stays: otherwise a small change of the load would move every gues
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -38,7 +39,12 @@ class Slices:
 def of_nodes(
     allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, isolating: bool = False
 ) -> dict[NodeId, Slices]:
-    """Where the sets need CPUs of guests on slower cores, these guests move: the next plan finds none there."""
+    """Where the sets need CPUs of guests on slower cores, or vCPUs get isolated CPUs, these guests move: the next plan
+    finds none there."""
+    if isolating and (settled := allocatable.order.settled):
+        exclusive = allocatable.exclusive
+        settled -= union(cpus for cpus in allocatable.nodes.values() if cpus & exclusive)
+        allocatable = replace(allocatable, order=replace(allocatable.order, settled=settled))
     by_node = _of_nodes(allocatable, request, free, steps, isolating=isolating)
     sets = union_of(by_node)
     if not allocatable.order.settled & (sets.housekeeping | sets.emulator):
@@ -236,7 +242,7 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
         return slices
     others = [(other, slices if other == steps else made(other)) for other in _others(allocatable, steps)]
     now = [each for other, each in others if _is_now(allocatable, each, exactly=other.emulator > steps.emulator)]
-    return next((each for each in now if _has_emulators(allocatable, each)), now[0] if now else slices)
+    return max(now, key=partial(_evidence, allocatable), default=slices)
 
 
 def every_size(request: Request) -> Iterator[Steps]:
@@ -297,6 +303,14 @@ def _is_now(allocatable: AllocatableCpus, by_node: dict[NodeId, Slices], *, exac
     if allocatable.by_hand:
         return housekeeping == allocatable.by_hand and (emulator or not exactly)
     return emulator or (not exactly and housekeeping in allocatable.demand.housekeeping_now)
+
+
+def _evidence(allocatable: AllocatableCpus, by_node: dict[NodeId, Slices]) -> tuple[bool, bool, bool]:
+    """That these sets are the present ones: emulators on all nodes' set show both. The CPUs of a node may also be what
+    a definition or cgroups leave a guest of another set."""
+    demand, sets = allocatable.demand, union_of(by_node)
+    housekeeping = sets.housekeeping in demand.housekeeping_now
+    return sets.emulator in demand.emulator_now, housekeeping, _has_emulators(allocatable, by_node)
 
 
 def _has_emulators(allocatable: AllocatableCpus, by_node: dict[NodeId, Slices]) -> bool:

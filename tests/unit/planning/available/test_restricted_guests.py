@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 from data.field.pins import absent_cpus, confined, low_cpus, nothing_left, one_cpu, one_node
-from support.hosts import applied, cpus, guest, plain, snapshot
+from support.hosts import applied, cpus, guest, plain, process, snapshot
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Refused
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
+from pinner.model.snapshot import OvsDpdk, OvsMasks
 from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
@@ -150,3 +151,20 @@ def test_recorded_sets_stay_where_new_ones_leave_a_restricted_guest_no_cpu_eithe
     again = plan_from_placement(later, "s", request, record(made, before, None))
     assert again.roles == made.roles
     assert [left.label for left in again.unplaced] == ["guest g2"]
+
+
+def test_a_part_of_the_emulator_set_does_not_hide_the_present_housekeeping_set():
+    """The guest's emulator is on 16 of 4-5,16,23. That is also all that node 1 would have of emulators beside a larger
+    housekeeping set, 3,5,22-23."""
+    dpdk, inside = OvsMasks(pmd=cpus("0-2,7-8,14,21"), lcore=cpus("16")), cpus("16,20,22")
+    before = snapshot(
+        plain(24, 2),
+        [guest(1, 1, inside, restriction=inside)],
+        [process(300, 40.0, "0-23")],
+        ovs=OvsDpdk(dpdk, polling=dpdk.pmd),
+        shared=cpus("1-21"),
+    )
+    made = plan(before, "s", Request())
+    assert (str(made.roles.housekeeping), str(made.roles.emulator)) == ("3,22", "4-5,16,23")
+    again = plan(applied(before, made), "s", Request())
+    assert (again.changes, again.roles) == ((), made.roles)

@@ -272,6 +272,17 @@ def test_a_second_plan_takes_the_same_slow_cpus(strategy, before, load, roles):
     assert (again.changes, again.roles) == ((), made.roles)
 
 
+@pytest.mark.parametrize("strategy", ["isolated", "optimal"])
+def test_a_guest_that_gets_isolated_cpus_keeps_no_slow_ones(strategy):
+    """It leaves CPU 12 to the sets; the next plan takes the same."""
+    top = with_classes(topology({0: cores(6, 4)}, isolated="10-11"), "0-11", "12-15")
+    before = snapshot(top, [guest(1, 1, cpus("12"))])
+    made = plan(before, "s", Request(strategy))
+    assert (made.roles.housekeeping, made.roles.emulator) == (cpus("12-13"), cpus("14-15"))
+    again = plan(applied(before, made), "s", Request(strategy))
+    assert (again.changes, again.roles) == ((), made.roles)
+
+
 @pytest.mark.parametrize("top", [RK3399, RK3588])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("vcpus", [(1, 3, 5), (8,), (4, 4, 2)])
