@@ -2,8 +2,8 @@
 the plan makes them worse.
 
 The rise of ``overcommit`` and ``vcpu_overload`` is excused as far as it comes from CPUs that vCPUs give up because
-these are not for them: housekeeping's, the emulators', another owner's, or outside the guest's bound. Of both sets, at
-most as many CPUs count as automatic sets would have."""
+these are not for them: housekeeping's, the emulators', another owner's, or outside the guest's bound. Of a vCPU's CPUs,
+both sets count for at most as many as automatic sets would have of them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -115,10 +115,10 @@ def excused_rises(
     after: Mapping[str, float],
     planned: Mapping[int, CpuSet],
     *,
-    kept: CpuSet,
+    kept: Callable[[CpuSet], CpuSet],
     masks_before: Mapping[int, CpuSet] = MappingProxyType({}),
 ) -> dict[str, float]:
-    """The rises if vCPUs only gave up the CPUs that are not ``kept``, or outside their bound. ``before``, ``after``:
+    """The rises if vCPUs only gave up CPUs that are not ``kept``, or outside their bound. ``before``, ``after``:
     values of the terms."""
     if all(after[name] <= before[name] for name in _GIVEN_UP):
         return {}
@@ -126,21 +126,25 @@ def excused_rises(
     return {name: values[name] - before[name] for name in _GIVEN_UP}
 
 
-def kept_cpus(context: Context, roles: Roles) -> CpuSet:
-    """CPUs whose loss by a vCPU is not excused: those for vCPUs, isolated ones, and those that the two sets have beyond
-    the number of automatic sets, of the sizes that the load needs."""
-    for_vcpus = roles.vcpu | context.snapshot.topology.isolated
+def kept_cpus(context: Context, roles: Roles) -> Callable[[CpuSet], CpuSet]:
+    """Of a vCPU's CPUs, those whose loss is not excused: those for vCPUs, isolated ones, and those that the two sets
+    have beyond the number that automatic sets would have of them, of the sizes that the load needs."""
+    for_vcpus, taken = roles.vcpu | context.snapshot.topology.isolated, _of_roles(roles)
     request, allocatable = context.request, context.allocatable
     if request.housekeeping == request.emulator == AUTO and allocatable.steps is None:
-        return for_vcpus
+        return for_vcpus.__and__
     request = replace(request, housekeeping=AUTO, emulator=AUTO)
     needed = replace(context, request=request, allocatable=replace(allocatable, steps=None), placement=None)
     automatic = CpuSet()
     with suppress(Invalid, NoFit):
         automatic = _of_roles(needed.resolve().roles)
-    taken = _of_roles(roles)
-    first = (*(taken & automatic), *(taken - automatic))
-    return for_vcpus | CpuSet.of(first[len(automatic) :])
+
+    def kept(cpus: CpuSet) -> CpuSet:
+        here = cpus & taken
+        first = (*(here & automatic), *(here - automatic))
+        return cpus & for_vcpus | CpuSet.of(first[len(cpus & automatic) :])
+
+    return kept
 
 
 def _of_roles(roles: Roles) -> CpuSet:

@@ -2,7 +2,7 @@
 each other, in CPUs, if every thread spreads evenly over its online CPUs."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import fsum
@@ -357,16 +357,19 @@ class ObjectiveMeasure:
         return dict(self.measured(planned).values)
 
     def keeping(
-        self, planned: Mapping[int, CpuSet], kept: CpuSet, before: Mapping[int, CpuSet] = MappingProxyType({})
+        self,
+        planned: Mapping[int, CpuSet],
+        kept: Callable[[CpuSet], CpuSet],
+        before: Mapping[int, CpuSet] = MappingProxyType({}),
     ) -> dict[int, CpuSet]:
-        """``planned``, but each vCPU in it keeps those of its CPUs, of ``before`` or now, that are in ``kept`` and in
-        its guest's bound, if it has one there. Of several clusters, it keeps the planned one."""
+        """``planned``, but each vCPU in it keeps those of its CPUs, of ``before`` or now, that are ``kept`` and in its
+        guest's bound, if it has one there. Of several clusters, it keeps the planned one."""
         masks, clusters = dict(planned), self.places.topology.clusters
         for guest, _ in self.guests.values():
             bound = bound_of(guest, self.places.topology)
             for vcpu in guest.vcpus:
                 if vcpu.thread and (tid := vcpu.thread.tid) in planned:
-                    mask = before.get(tid, vcpu.thread.affinity) & kept
+                    mask = kept(before.get(tid, vcpu.thread.affinity))
                     mask = mask if bound is None else bound.of(guest.vcpu_targets[vcpu.id]).within(mask)
                     if not any(mask <= each for each in clusters):
                         mask = mask & union(each for each in clusters if each & masks[tid]) or mask

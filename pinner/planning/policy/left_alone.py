@@ -1,6 +1,6 @@
 """New guests that an enforcing policy leaves as they are, because their places make the objective worse."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from pinner.model.change import AffinityChange, Group, TargetKey, group_of
@@ -72,7 +72,7 @@ class _Parts:
     measure: ObjectiveMeasure
     weights: Mapping[str, float]
     asked: frozenset[str]
-    kept: CpuSet
+    kept: Callable[[CpuSet], CpuSet]
 
     @classmethod
     def of(

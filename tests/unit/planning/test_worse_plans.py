@@ -72,6 +72,15 @@ def test_a_list_is_excused_for_as_many_cpus_as_automatic_sets_have(housekeeping:
     assert (made.worse, harm(made.objective.decisive()) < 0) == ("", True)
 
 
+def test_a_list_is_excused_for_as_many_cpus_of_a_vcpu_as_automatic_sets_have() -> None:
+    """The guest has CPUs 0-9. Automatic sets have none of them (10-17); these lists leave it 8-9."""
+    host = snapshot(plain(32), [guest(1, 4, cpus("0-9"), restriction=cpus("0-9"))], [process(300, 40.0, "0-31")])
+    made = plan(host, "s", Request(housekeeping="0-3", emulator="4-7"))
+    assert made.worse == (
+        "tier 6 0.46 -> 2.00, most of it by overcommit 0.00 -> 2.00 CPUs; plan with --housekeeping auto --emulator auto"
+    )
+
+
 @pytest.mark.parametrize("load", [0.05, 0.5])
 def test_a_list_of_more_cpus_than_automatic_sets_have_counts_for_the_others(load: float) -> None:
     """32 vCPUs on two CPUs: 30 of overcommit, of which the 8 automatic CPUs make 8."""
@@ -139,7 +148,7 @@ def test_a_cluster_excuses_no_guest_that_the_plan_moves_to_another_one() -> None
     host = snapshot(top, [guest(1, 2, low), guest(2, 2, high)])
     measure = ObjectiveMeasure.of(host, 0.0)
     planned = {vcpu.thread.tid: high for each in host.guests for vcpu in each.vcpus if vcpu.thread}
-    kept = measure.keeping(planned, top.online)
+    kept = measure.keeping(planned, top.online.__and__)
     assert [str(each) for each in kept.values()] == ["2-3", "2-3", "4-5", "4-5"]
 
 
