@@ -2,22 +2,19 @@
 
 The live form (docs/strategies.md) makes every guest's unit an isolated cgroup v2 partition. A partition's parent must
 be one, too, and partitions share no CPU (admin-guide/cgroup-v2.rst). Each guest's scope has one CPU more for QEMU's own
-threads, which cannot run outside: with one CPU, the kernel need not balance them. An automatic emulator set follows the
-number of guests, down to the minimum of cores of each node.
+threads, which cannot run outside: with one CPU, the kernel need not balance them.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import zip_longest
 from typing import ClassVar
 
-from pinner.model.change import TargetKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.kinds import PartitionState
-from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
-from pinner.model.plan.request import AUTO, ISOLATED
+from pinner.model.plan.plan import Isolation, LeftOut, Wanted
+from pinner.model.plan.request import ISOLATED
 from pinner.model.snapshot import WORK, cgroup_target
 from pinner.planning.available import isolation
 from pinner.planning.available.roles import Resolved
@@ -26,6 +23,7 @@ from pinner.planning.settings import partitions
 from pinner.planning.strategies.allocator.cpu_allocator import Allocation, allocate
 from pinner.planning.strategies.allocator.free_cpus import GuestAllocation
 from pinner.planning.strategies.allocator.improvement import improved
+from pinner.planning.strategies.live_sets import allocated
 from pinner.planning.strategies.single_moves import SingleMoves
 from pinner.planning.strategies.strategy import (
     COMMON,
@@ -194,7 +192,7 @@ def _with_partitions(context: Context, resolved: Resolved, kept: CpuSet, blocked
     roles, slice_ = replace(resolved.roles, vcpu=resolved.roles.vcpu - context.allocatable.exclusive), _slice(context)
     fit, unplaced = (context, []) if blocked else _divided(context, slice_)
     free = replace(roles, emulator=roles.emulator - kept, vcpu=roles.vcpu - kept)
-    free, allocation, emulators = allocated(fit, resolved, free)
+    free, allocation, emulators = allocated(fit, resolved, free, SingleMoves.of(fit, Isolated()))
     roles = replace(free, emulator=free.emulator | (roles.emulator & kept), vcpu=free.vcpu | (roles.vcpu & kept))
     why = f"; CPUs {kept} are left to guests without a partition" if kept else ""
     left_out = (*allocation.unplaced, *_without_emulator_cpu(fit, allocation.places, emulators))
@@ -297,104 +295,3 @@ def _partitions(context: Context, guests: list[Guest], scopes: Mapping[str, CpuS
         cpus = scopes[guest.uuid]
         why = f"no load balancing on the CPUs of guest {guest.name}"
         yield Wanted(cgroup_target(guest.cgroups[1].path), cpus, why, PartitionState("isolated", cpus))
-
-
-def allocated(context: Context, resolved: Resolved, roles: Roles) -> tuple[Roles, Allocation, dict[str, CpuSet]]:
-    """The sets by need, the vCPUs' CPUs, and that of QEMU's own threads by UUID, unless no CPU is left for a guest."""
-    auto = context.request.emulator == AUTO
-    if auto:
-        roles = _as_pinned(context, roles)
-    allocation = allocate(context, roles.vcpu)
-    if auto and allocation.unplaced and (spare := _spare(context, roles)):
-        wider = replace(roles, emulator=roles.emulator - spare, vcpu=roles.vcpu | spare)
-        again = allocate(context, wider.vcpu)
-        if len(again.unplaced) < len(allocation.unplaced):
-            roles, allocation = wider, again
-
-    def of(guest: Guest, place: GuestAllocation) -> Iterator[Wanted]:
-        """Where the emulators' own CPUs will be is no matter: no vCPU runs there."""
-        yield from place_emulator(guest, roles.emulator, roles)
-        yield from pin(guest, place.cpus, "")
-
-    host = list(place_host_processes(context, roles))
-    allocation = improved(context, allocation, roles.vcpu, SingleMoves.of(context, Isolated()), host, of)
-    free = roles.vcpu - union(CpuSet.of(place.cpus.values()) for place in allocation.places.values())
-    emulators = _emulators(context, resolved, roles, allocation, free if auto else CpuSet())
-    grown = roles.vcpu & union(emulators.values())
-    return replace(roles, emulator=roles.emulator | grown, vcpu=roles.vcpu - grown), allocation, emulators
-
-
-def _as_pinned(context: Context, roles: Roles) -> Roles:
-    if context.request.rebalance:
-        return roles
-    movable = _for_vcpus(context, roles)
-    masks = (context.recorded(guest) or context.current(guest) for guest in context.guests)
-    ones = union(mask for of_guest in masks for mask in of_guest.values() if len(mask) == 1) & movable
-    if context.request.smt == "isolate":
-        ones = union(context.allocatable.cores[cpu] for cpu in ones) & movable
-    own = union(_own(context, guest) for guest in context.guests) & roles.vcpu
-    return replace(roles, emulator=(roles.emulator - ones) | own, vcpu=(roles.vcpu | ones) - own)
-
-
-def _for_vcpus(context: Context, roles: Roles) -> CpuSet:
-    return context.allocatable.for_vcpus(roles.emulator - roles.housekeeping)
-
-
-def _own(context: Context, guest: Guest) -> CpuSet:
-    recorded = context.places.get(TargetKey("emulator", guest.uuid, None), CpuSet())
-    if recorded or context.request.rebalance:
-        return recorded if len(recorded) == 1 else CpuSet()
-    return union(thread.affinity for thread in guest.emulator.threads if len(thread.affinity) == 1)
-
-
-def _spare(context: Context, roles: Roles) -> CpuSet:
-    """CPUs that no guest needs, the same number of each node as far as possible."""
-    free = roles.emulator - roles.housekeeping
-    needed = union(_own(context, guest) for guest in context.guests)
-    count, spare = len(free) - len(context.guests), CpuSet()
-    for core in _in_turn(context, free):
-        if len(core) <= count and not core & needed and core <= _for_vcpus(context, roles):
-            spare, count = spare | core, count - len(core)
-    return spare
-
-
-def _in_turn(context: Context, free: CpuSet) -> Iterator[CpuSet]:
-    """The highest first, without the minimum of each node."""
-    least = context.allocatable.minimum_cores
-    by_node = (
-        [*reversed(context.allocatable.cores_within(free & cpus)[least:])]
-        for cpus in context.allocatable.nodes.values()
-    )
-    for cores in zip_longest(*by_node):
-        yield from (core for core in cores if core)
-
-
-def _emulators(
-    context: Context, resolved: Resolved, roles: Roles, allocation: Allocation, extra: CpuSet
-) -> dict[str, CpuSet]:
-    """The recorded or current CPU, if it is free, else one of the set on the guest's node, else any of the set, else
-    one of ``extra``, which are free CPUs for vCPUs. A bound guest gets only a CPU of its nodes."""
-    free = roles.emulator - roles.housekeeping
-    guests = [guest for guest in context.guests if guest.uuid in allocation.places]
-    chosen: dict[str, CpuSet] = {}
-    for guest in guests:
-        if own := context.near(guest, _own(context, guest) & (free | extra)):
-            chosen[guest.uuid] = CpuSet.of([min(own)])
-            free, extra = free - own, extra - own
-    for guest in guests:
-        if guest.uuid in chosen:
-            continue
-        nodes = allocation.places[guest.uuid].nodes
-        possible = context.near(guest, free)
-        if near := beside(context, resolved, guest, nodes) & possible or possible:
-            chosen[guest.uuid] = CpuSet.of([min(near)])
-        elif possible := context.near(guest, extra):
-            home = union(context.allocatable.nodes[node] for node in nodes)
-            chosen[guest.uuid] = CpuSet.of([_of_begun_core(context, home & possible or possible)])
-        free, extra = free - chosen.get(guest.uuid, CpuSet()), extra - chosen.get(guest.uuid, CpuSet())
-    return chosen
-
-
-def _of_begun_core(context: Context, cpus: CpuSet) -> int:
-    cores: Mapping[int, CpuSet] = context.allocatable.cores
-    return min(cpus, key=lambda cpu: (cores[cpu] <= cpus, cpu))

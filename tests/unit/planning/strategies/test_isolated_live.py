@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.hosts import KERNEL, applied, cpus, guest, plain, process, snapshot, topology
+from support.hosts import GIB, KERNEL, applied, cpus, guest, interleaved, plain, process, snapshot, topology
 from support.values import MEMBER
 
 from pinner.model.change import PlannedChange, StateChange
@@ -309,6 +309,28 @@ def test_the_emulator_set_grows_for_more_guests_than_it_has_cpus() -> None:
     made = plan(many, "s", LIVE)
     assert (made.unplaced, str(made.roles.emulator)) == ((), "1,9-13")
     assert plan(after(many, made), "s", LIVE).changes == ()
+
+
+FOUR_NODES = topology({n: [[4 * n, 4 * n + 1], [4 * n + 2, 4 * n + 3]] for n in range(4)})
+
+
+@pytest.mark.parametrize("smt", ["require", "isolate"])
+@pytest.mark.parametrize(
+    ("top", "count", "unplaced"),
+    [(FOUR_NODES, 1, {}), (interleaved(16), 8, {}), (interleaved(16), 12, {"isolate": 3})],
+)
+def test_no_emulator_gets_a_part_of_a_vcpus_core(top: Topology, count: int, unplaced: dict[str, int], smt: str) -> None:
+    """Of 16 cores 4 are for housekeeping and emulators. With isolate 9 of 12 guests get a core each: their emulators
+    have 4 CPUs, and 5 of 3 cores more. With require two guests share a core, and all have room."""
+    kernel = replace(top.kernel, unbound=top.online)
+    guests = [guest(n, 1, top.online, memory={n % 2: 2 * GIB}, cgroups=cgroups(n)) for n in range(1, count + 1)]
+    here = snapshot(replace(top, kernel=kernel), guests)
+    request = replace(LIVE, smt=smt)
+    made = plan(here, "s", request)
+    assert len(made.unplaced) == unplaced.get(smt, 0)
+    of_vcpus = union(want.cpus for want in made.wanted if want.target.kind == "vcpu")
+    assert not made.roles.emulator & union(top.online_cores[cpu] for cpu in of_vcpus)
+    assert plan(after(here, made), "s", request).changes == ()
 
 
 def test_the_emulator_set_gives_cpus_that_no_guest_needs_to_vcpus_without_a_place() -> None:
