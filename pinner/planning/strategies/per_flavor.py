@@ -72,10 +72,11 @@ def _parts(context: Context, strategies: Mapping[str, Strategy]) -> tuple[Answer
 
 
 def is_live(host: Strategy, wanted: Iterable[Wanted], context: Context) -> bool:
-    """Also where it has placed no guest yet, if no CPU is isolated otherwise."""
-    asked = context.request.isolation == "live" and "isolation" in host.parameters
+    """Also where it has placed no guest yet, if no CPU is isolated otherwise and guests can have partitions."""
+    guests = context.snapshot.guests
+    asked = context.request.isolation == "live" and "isolation" in host.parameters and not context.allocatable.exclusive
     made = any(want.target.kind == "partition" for want in wanted)
-    return made or (asked and not context.allocatable.exclusive)
+    return made or (asked and (not guests or any(guest.cgroups for guest in guests)))
 
 
 def _refused(name: str, guests: tuple[Guest, ...], why: str) -> _Part:

@@ -280,6 +280,14 @@ def test_a_host_with_live_partitions_gives_all_guests_its_own_strategy(top, pins
     assert [why in warning for warning in made.warnings] == [True] * len([*filter(None, flavors)])
 
 
+def test_other_strategies_place_their_guests_where_no_guest_can_have_a_partition() -> None:
+    flavor = NovaIdentity("i", "p", "u", "f", {"pinner:strategy": "shared-pool"})
+    first, second = host(2, 1).guests
+    here = replace(host(), guests=(replace(first, cgroups=()), replace(second, cgroups=(), nova=flavor)))
+    made = plan(here, "s", LIVE)
+    assert (placed(made), [left.label for left in made.unplaced]) == ({"g2"}, ["guest g1"])
+
+
 def placed(made: Plan) -> set[str]:
     return {want.target.name for want in made.wanted if want.target.kind == "vcpu"}
 
