@@ -76,6 +76,8 @@ def check(
 def _fault(record: Fields, expected: int, previous: str, newest: Callable[[], int]) -> str:
     if record["seq"] != expected:
         return f"record {expected} is missing: after record {expected - 1} comes record {record['seq']}"
+    if other := [name for name, value in record.items() if name != "seq" and not isinstance(value, str)]:
+        return f"record {expected} was changed: its field {other[0]} is not text"
     if record_hash(record) != record["hash"]:
         # The check stops at the first wrong record, so it can afford to try every number for this one.
         numbers = (seq for seq in range(1, newest() + 2) if record_hash({**record, "seq": seq}) == record["hash"])

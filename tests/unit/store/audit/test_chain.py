@@ -5,7 +5,7 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from pinner.store.audit.chain import canonical
+from pinner.store.audit.chain import START, canonical, check, link
 
 NAMES = some.text("abcdefghij_Z09", min_size=1)
 ANYTHING = (
@@ -31,3 +31,12 @@ def test_records_have_the_canonical_json_of_rfc_8785(fields):
             canonical(fields)
     else:
         assert canonical(fields) == expected
+
+
+@pytest.mark.fault(46)
+@pytest.mark.parametrize("value", [3, None, True, 0.5, b"3"])
+def test_a_field_that_is_not_text_is_a_changed_record_although_its_hash_is_correct(value):
+    """The comparison of the trails takes text alone, and would leave the record out."""
+    record = {"action": "run.change", "before": value, "after": "5"}
+    checked = check(link(START, [record]), START, lambda: 1, lambda _: None)
+    assert checked.why == "record 1 was changed: its field before is not text"
