@@ -25,6 +25,8 @@ _UNKNOWN = (HostUnreachable.code, StoreUnavailable.code)
 """After these errors an exclusion may be made or not: the agent's answer, or its second record, is missing."""
 EXPORTED_AGE = timedelta(hours=23)
 """Records that retention removes are a day old at least ([retention] audit_days); clocks differ."""
+_END_STORED = timedelta(minutes=5)
+"""The age at which the centre has stored a run's end, by the agent's clock."""
 _TEXTS = ("at", "actor", "action", "host", "subject", "before", "after", "result")
 
 
@@ -32,6 +34,8 @@ _TEXTS = ("at", "actor", "action", "host", "subject", "before", "after", "result
 class _AgentRun:
     ended: str = ""
     """The result; empty: the run has not ended."""
+    end: int = 0
+    """The number of the record of its end."""
     begun: bool = False
     """False also for a run that the agent refused."""
     recovered: bool = False
@@ -177,15 +181,16 @@ class TrailMatch:
     def findings(self, under_way: Collection[str], purged: int, export: int, now: str) -> Iterator[TrailFinding]:
         """Call it once, at the end.
 
-        ``under_way`` are runs whose end the centre had not stored when its records were read. ``purged`` is the number
-        of the centre's last record that retention removed, and ``export`` that of the record that names it. An action
-        whose request was removed goes on before that record, which is days younger. ``now``: the time of the agent's
-        present head.
+        ``under_way`` are runs whose end the centre had not stored when its records were read. The owner of its database
+        can forge that, so it excuses no run that the agent ended earlier. ``purged`` is the number of the centre's last
+        record that retention removed, and ``export`` that of the record that names it. An action whose request was
+        removed goes on before that record, which is days younger. ``now``: the time of the agent's present head.
         """
         open_at_purge = {run for run, first in self._first_at.items() if purged and 0 < first < export}
         yield from self._forged(under_way, open_at_purge, export if purged else 0)
         old = self._last_old(export, now) if purged else 0
-        yield from self._unreported(under_way, min(old + 1, self._first_seen_after(purged)), open_at_purge)
+        ending = {run for run in under_way if run in self._runs and self._is_fresh(self._runs[run], now)}
+        yield from self._unreported(ending, min(old + 1, self._first_seen_after(purged)), open_at_purge)
         yield from self._unreported_exclusions(export if purged else 0, old)
 
     def _note_state(self, action: str, run: str, result: str) -> None:
@@ -221,7 +226,7 @@ class TrailMatch:
         if record.action == AgentAction.RUN_RECOVER:
             run.recovered = True
         if record.action == AgentAction.RUN_END:
-            run.ended = record.result
+            run.ended, run.end = record.result, record.seq
             for change, seq in run.latest.values():
                 self._require(change, seq, record.run)
             run.latest.clear()
@@ -262,11 +267,20 @@ class TrailMatch:
         """Whether the agent's trail may begin after such an action of a run that had begun earlier."""
         return run is None or not (run.begun or (action == AgentAction.RUN_END and run.ended))
 
-    def _unreported(self, under_way: Collection[str], before: int, open_at_purge: set[str]) -> Iterator[TrailFinding]:
-        """``before``: the number of the agent's record before which the centre's may have been removed."""
+    def _is_fresh(self, run: _AgentRun, now: str) -> bool:
+        """Whether the run has not ended at ``now``, or so shortly before that the centre may not have stored it."""
+        try:
+            age = datetime.fromisoformat(now) - datetime.fromisoformat(self._times.get(run.end, now))
+        except (TypeError, ValueError):
+            return False  # it was changed, and the check of its hash says so
+        return abs(age) < _END_STORED
+
+    def _unreported(self, ending: Collection[str], before: int, open_at_purge: set[str]) -> Iterator[TrailFinding]:
+        """``ending``: runs whose end the centre may not have stored yet. ``before``: the number of the agent's record
+        before which the centre's may have been removed."""
         for key, (seq, run) in self._required.items():
             known = self._runs[run]
-            if run in under_way or seq < before or (key[0] != AgentAction.RUN_END and run in open_at_purge):
+            if run in ending or seq < before or (key[0] != AgentAction.RUN_END and run in open_at_purge):
                 continue
             if key[0] == AgentAction.RUN_END and run in self._failed and known.ended.startswith(("failed", "undone")):
                 continue

@@ -79,6 +79,7 @@ class AuditTrail:
     def export(self) -> Iterator[str]:
         """Raises Busy where an action begins at each attempt; the iterator raises it where old records are removed
         while they are exported."""
+        self._runs.catch_up()
         received = set(self._stored_heads(self._hosts.names()))
         extent = self._settled_extent()
         ends = {head.host: head.seq for head in extent.anchor.heads}

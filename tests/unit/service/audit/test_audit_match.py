@@ -43,6 +43,21 @@ def test_a_run_that_was_refused_after_its_begin_may_have_lost_its_request():
     assert list(match.findings((), 1, 9, "")) == []
 
 
+@pytest.mark.fault(46)
+@pytest.mark.parametrize("begun_at_centre", [False, True])
+@pytest.mark.parametrize(("minute", "kinds"), [(1, set()), (59, {"unreported"})])
+def test_a_run_that_the_agent_ended_earlier_is_not_under_way_whatever_the_centre_says(minute, kinds, begun_at_centre):
+    match = TrailMatch("h1")
+    match.add_agent(agents(1, "centre.head", "", target="0", run=""))
+    match.add_agent(agents(2, "run.apply", "started", target="plan-1"))
+    match.add_agent(agents(3, "run.end", "applied"))
+    match.end_of_first_part()
+    if begun_at_centre:
+        match.add_centre(centres(1, "run.apply", "run-1 of plan-1", "started"))
+    found = match.findings({"run-1"}, 0, 0, AT.replace("10:00", f"10:{minute:02}"))
+    assert {finding.kind.value for finding in found} == kinds
+
+
 GUEST = "00000000-0000-4000-8000-000000000001"
 MADE = ["excluded"]
 FAILED = ["excluded", "excluded: failed, apply_failed"]
