@@ -51,6 +51,8 @@ class _Unmatched:
     run: str
     subject: str
     result: str
+    has_ended: bool
+    """Whether the run had ended at the centre."""
 
 
 class TrailMatch:
@@ -58,7 +60,8 @@ class TrailMatch:
 
     def __init__(self, host: str) -> None:
         self._host = host
-        self._known: set[Key] = set()
+        self._known: Counter[Key] = Counter()
+        """The agent's records of which the centre's is not read yet."""
         self._required: dict[Key, tuple[int, str]] = {}
         """The number and the run of each agent's record that the centre must have."""
         self._runs: dict[str, _AgentRun] = {}
@@ -133,13 +136,16 @@ class TrailMatch:
             return
         key = _centre_key(record)
         run = subject.partition(": " if action == AgentAction.RUN_CHANGE else " of ")[0]
+        has_ended = run in self._ended
         self._note_state(action, run, result)
         self._first_at.setdefault(run, 0 if action in BEGINS and result == "started" else record["seq"])
         self._required.pop(key, None)
         if record["seq"] <= self._base:
             (self._open_at_base.discard if run in self._ended else self._open_at_base.add)(run)
-        if record["seq"] > self._first_head and key not in self._known:
-            self._unmatched.append(_Unmatched(key, record["seq"], action, run, subject, result))
+        if self._known[key]:
+            self._known[key] -= 1
+        elif record["seq"] > self._first_head:
+            self._unmatched.append(_Unmatched(key, record["seq"], action, run, subject, result, has_ended))
 
     def _add_exclusion(self, seq: int, key: Key, state: str) -> None:
         if state == "started":
@@ -169,14 +175,16 @@ class TrailMatch:
 
     def _last_old(self, export: int, now: str) -> int:
         """The number of the agent's last record that is EXPORTED_AGE older than the head which shows the record
-        ``export``, or than ``now``. All times are the agent's: the owner of the database can set those of the
-        centre."""
+        ``export``, or than ``now``. No record before it is younger: a clock may have been behind for a while. All times
+        are the agent's: the owner of the database can set those of the centre."""
         heard = min((seq for number, (_, seq) in self.seen.items() if number >= export), default=0)
+        at_export = self._times.get(heard, now)
         try:
-            before = utc_text(datetime.fromisoformat(self._times.get(heard, now)) - EXPORTED_AGE)
+            before = utc_text(datetime.fromisoformat(at_export) - EXPORTED_AGE)
         except (ValueError, OverflowError):
             return 0  # it was changed, and the check of its hash says so
-        return max((seq for seq, at in self._times.items() if at <= before), default=0)
+        young = min((seq for seq, at in self._times.items() if before < at <= at_export), default=inf)
+        return max((seq for seq, at in self._times.items() if at <= before and seq < young), default=0)
 
     def findings(self, under_way: Collection[str], purged: int, export: int, now: str) -> Iterator[TrailFinding]:
         """Call it once, at the end.
@@ -187,10 +195,11 @@ class TrailMatch:
         removed goes on before that record, which is days younger. ``now``: the time of the agent's present head.
         """
         open_at_purge = {run for run, first in self._first_at.items() if purged and 0 < first < export}
-        yield from self._forged(under_way, open_at_purge, export if purged else 0)
         old = self._last_old(export, now) if purged else 0
+        yield from self._forged(under_way, open_at_purge, old)
         ending = {run for run in under_way if run in self._runs and self._is_fresh(self._runs[run], now)}
-        yield from self._unreported(ending, min(old + 1, self._first_seen_after(purged)), open_at_purge)
+        removed = min(old + 1, self._first_seen_after(purged))
+        yield from self._unreported(ending, removed, old, open_at_purge)
         yield from self._unreported_exclusions(export if purged else 0, old)
 
     def _note_state(self, action: str, run: str, result: str) -> None:
@@ -216,7 +225,7 @@ class TrailMatch:
 
     def _add_run_record(self, record: AgentRecord) -> None:
         key = _agent_key(record)
-        self._known.add(key)
+        self._known[key] += 1
         run = self._runs.setdefault(record.run, _AgentRun())
         if record.action == AgentAction.RUN_CHANGE:
             run.latest[record.target] = (key, record.seq)
@@ -236,19 +245,25 @@ class TrailMatch:
         if not self._complete:
             self._required[key] = (seq, run)
 
-    def _forged(self, under_way: Collection[str], open_at_purge: set[str], export: int) -> Iterator[TrailFinding]:
+    def _forged(self, under_way: Collection[str], open_at_purge: set[str], old: int) -> Iterator[TrailFinding]:
         for record in self._unmatched:
-            if record.key not in self._known and not self._may_lack_counterpart(record, under_way, open_at_purge):
+            if self._known[record.key]:
+                self._known[record.key] -= 1  # the agent did it while the trails were read
+            elif not self._may_lack_counterpart(record, under_way, open_at_purge):
                 text = f"record {record.seq} ({record.action} {record.subject}: {record.result}) was forged or changed"
                 yield self._finding(FindingKind.FORGED, record.seq, record.run, f"{text}: the agent has no such record")
+        old_at_centre = max((number for number, (_, seq) in self.seen.items() if seq <= old), default=0)
         for key, count in self._excluded_since.items():
-            old = sum(seq < export for seq in self._unrequested[key]) if self._first > 1 else 0
-            if count - old > self._excluded[key]:
+            removed = sum(seq <= old_at_centre for seq in self._unrequested[key]) if self._first > 1 else 0
+            if count - removed > self._excluded[key]:
                 yield self._finding(FindingKind.FORGED, 0, "", f"{_shown(key)}: the agent did it fewer times")
 
     def _may_lack_counterpart(self, record: _Unmatched, under_way: Collection[str], open_at_purge: set[str]) -> bool:
         run = self._runs.get(record.run)
-        was_open = record.run in self._open_at_base or (self._first > 1 and record.run in open_at_purge)
+        if record.has_ended and record.action not in BEGINS and record.seq > self._base:
+            return False
+        goes_on = self._first > 1 and run is not None and record.run in open_at_purge
+        was_open = record.run in self._open_at_base or goes_on
         if (was_open or record.seq <= self._base) and self._may_be_removed(record.action, run):
             return True
         if record.action in BEGINS:
@@ -258,7 +273,8 @@ class TrailMatch:
             return record.result != "started" or (not began and record.run in {*self._failed, *under_way})
         if record.action == AgentAction.RUN_END:
             # The centre closes a run as failed also where it never reached the agent.
-            return record.run in self._failed and record.run in {*self._started, *open_at_purge}
+            never_ended = record.result.startswith("failed") and not (run and run.ended)
+            return never_ended and record.run in {*self._started, *open_at_purge}
         # The agent's process died before it wrote its last notes, or has not written them yet.
         return record.action == AgentAction.RUN_CHANGE and run is not None and (run.recovered or not run.ended)
 
@@ -275,12 +291,15 @@ class TrailMatch:
             return False  # it was changed, and the check of its hash says so
         return abs(age) < _END_STORED
 
-    def _unreported(self, ending: Collection[str], before: int, open_at_purge: set[str]) -> Iterator[TrailFinding]:
+    def _unreported(
+        self, ending: Collection[str], before: int, old: int, open_at_purge: set[str]
+    ) -> Iterator[TrailFinding]:
         """``ending``: runs whose end the centre may not have stored yet. ``before``: the number of the agent's record
-        before which the centre's may have been removed."""
+        before which the centre's may have been removed; of a run that went on, those up to ``old``."""
         for key, (seq, run) in self._required.items():
             known = self._runs[run]
-            if run in ending or seq < before or (key[0] != AgentAction.RUN_END and run in open_at_purge):
+            went_on = run in open_at_purge and key[0] != AgentAction.RUN_END
+            if run in ending or seq < before or (went_on and seq <= old):
                 continue
             if key[0] == AgentAction.RUN_END and run in self._failed and known.ended.startswith(("failed", "undone")):
                 continue

@@ -1,11 +1,14 @@
 """The comparison of the centre's trail with an agent's: which records may lack a counterpart."""
 
+from dataclasses import replace
+
 import pytest
 
 from pinner.model.run.agent_audit import AgentRecord
 from pinner.service.audit.audit_match import TrailMatch
 
 AT = "2026-11-21T10:00:00.000000+00:00"
+LATER = "2026-11-23T10:00:00.000000+00:00"
 
 
 def agents(seq, action, result, *, target="", after="", run="run-1"):
@@ -40,7 +43,7 @@ def test_a_run_that_was_refused_after_its_begin_may_have_lost_its_request():
     match.add_agent(agents(7, "run.end", "failed: plan plan-1 is stale"))
     match.end_of_first_part()
     match.add_centre(centres(3, "run.apply", "run-1 of plan-1", "refused: stale_plan"))
-    assert list(match.findings((), 1, 9, "")) == []
+    assert list(match.findings((), 1, 9, LATER)) == []
 
 
 @pytest.mark.fault(46)
@@ -134,3 +137,69 @@ def kinds_of(agent, centre, newer=(), head=0):
     for seq, result in enumerate(newer, 2 + len(agent)):
         match.add_agent(agents(seq, "guest.exclude", result, target=GUEST, run=""))
     return [finding.kind.value for finding in match.findings((), 0, 0, "")]
+
+
+BEGIN = ("run.apply", "run-1 of plan-1", "started")
+CHANGE = ("run.change", "run-1: process x (1)", "done")
+END = ("run.end", "run-1", "applied")
+RUN = [BEGIN, CHANGE, END]
+UNKNOWN_RUN = [("run.apply", "run-9 of plan-1", "started"), ("run.end", "run-9", "applied")]
+RECOVERED = [BEGIN, ("run.recover", "run-1", "rolled back"), ("run.end", "run-1", "failed")]
+
+
+def match_of(agent, centre, first=1, start=1):
+    """``agent`` has actions of run-1 as the centre records them, and numbers of heads. Both give their first number."""
+    match = TrailMatch("h1")
+    for seq, made in enumerate(agent, first):
+        if isinstance(made, int):
+            match.add_agent(agents(seq, "centre.head", "", target=str(made), run=""))
+        else:
+            action, subject, result = made
+            match.add_agent(agents(seq, action, result, target=subject[5:].removeprefix(" of ").removeprefix(": ")))
+    match.end_of_first_part()
+    for seq, made in enumerate(centre, start):
+        match.add_centre(centres(seq, *made))
+    return match
+
+
+@pytest.mark.fault(46)
+@pytest.mark.parametrize(
+    ("agent", "forged"),
+    [
+        (RUN, [BEGIN]),
+        (RUN, [CHANGE]),
+        (RUN, [END]),
+        (RUN, [("run.end", "run-1", "failed: nothing was changed")]),
+        (RUN, [*UNKNOWN_RUN, ("run.apply", "run-9 of plan-1", "refused: stale_plan")]),
+        (RUN, [*UNKNOWN_RUN, ("run.end", "run-9", "failed: interrupted")]),
+        (RECOVERED, [CHANGE]),
+    ],
+)
+def test_what_the_centre_adds_to_an_honest_run_is_forged(agent, forged):
+    """A record again, with whichever time; an end of a run that never was; a change after the end."""
+    assert list(match_of([0, *agent], agent).findings((), 0, 0, LATER)) == []
+    found = list(match_of([0, *agent], [*agent, *forged]).findings((), 0, 0, LATER))
+    assert {finding.kind.value for finding in found} == {"forged"}
+
+
+@pytest.mark.fault(46)
+def test_a_forged_export_hides_no_begin_and_no_change_that_is_younger():
+    """The owner of the database appends the end of a run that somebody began at the agent, and forges an export."""
+    found = match_of([1, 2, *RUN, 4], [END], start=3).findings((), 2, 4, AT)
+    assert [(finding.kind.value, finding.run) for finding in found] == [("unreported", "run-1")] * 2
+
+
+@pytest.mark.fault(46)
+def test_a_forged_export_hides_no_forged_run_from_an_agent_whose_trail_was_cut():
+    exclusion = ("guest.exclude", f"web ({GUEST})", "excluded")
+    forged = [("run.change", "run-9: process x (1)", "done"), UNKNOWN_RUN[1], exclusion]
+    found = list(match_of([2, 3, 7], forged, first=7, start=4).findings((), 3, 7, AT))
+    assert [finding.kind.value for finding in found] == ["forged"] * 3
+
+
+@pytest.mark.fault(46)
+def test_a_head_of_a_clock_that_was_behind_makes_no_earlier_head_old():
+    match = TrailMatch("h1")
+    for seq, (number, at) in enumerate([(1, AT), (5, AT.replace("2026", "1970")), (9, AT)], 1):
+        match.add_agent(replace(agents(seq, "centre.head", "", target=str(number), run=""), at=at))
+    assert match.young_head(6, 9, AT) == 5

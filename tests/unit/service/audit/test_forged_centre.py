@@ -75,8 +75,8 @@ def test_the_rewritten_tail_of_a_chain_is_told_although_the_agent_has_not_seen_i
     with pinner.stopped():
         rewrite(pinner.database, lambda rows: [*rows[:-1], rows[-1] | {"result": "failed: nothing was changed"}])
     found = pinner.verify()
-    assert [(f.kind.value, f.run) for f in found.findings] == [("unreported", run.id)]
-    assert f"run.end {run.id}: applied" in found.findings[0].message
+    assert [(f.kind.value, f.run) for f in found.findings] == [("forged", run.id), ("unreported", run.id)]
+    assert f"run.end {run.id}: applied" in found.findings[1].message
 
 
 @pytest.mark.fault(46)
