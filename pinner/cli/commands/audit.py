@@ -255,3 +255,6 @@ def _show_verification(context: CommandContext, verification: "Verification") ->
         head = agent.head.hash if agent.head else "-"
         text = f"agent on {agent.host}: {agent.records} records, head {head}{signed}"
         context.out.print(*cells(text), soft_wrap=True)
+    if verification.without_trail:
+        text = f"{verification.without_trail} records of hosts without a trail: nothing proves them"
+        context.out.print(*cells(text), soft_wrap=True)

@@ -80,6 +80,8 @@ class Verification:
     """Each agent's part."""
     findings: tuple[TrailFinding, ...]
     """What is wrong, at most MAX_FINDINGS of each kind."""
+    without_trail: int = 0
+    """Number of the centre's records of runs and exclusions on hosts without an agent's trail: nothing proves them."""
 
 
 MAX_FINDINGS = 20
@@ -87,10 +89,10 @@ MAX_FINDINGS = 20
 
 
 def verification(
-    records: int, head: str, agents: Sequence[AgentTrail], findings: Sequence[TrailFinding]
+    records: int, head: str, agents: Sequence[AgentTrail], findings: Sequence[TrailFinding], without_trail: int = 0
 ) -> Verification:
     result: VerificationResult = "intact"
     if findings:
         silent = all(finding.kind is FindingKind.UNREACHABLE for finding in findings)
         result = "incomplete" if silent else "broken"
-    return Verification(result, result == "intact", records, head, tuple(agents), tuple(findings))
+    return Verification(result, result == "intact", records, head, tuple(agents), tuple(findings), without_trail)

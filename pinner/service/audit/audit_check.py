@@ -22,7 +22,7 @@ from pinner.model.run.agent_audit import (
 )
 from pinner.model.run.audit import AuditAction, ChainCheck
 from pinner.model.run.verification import MAX_FINDINGS, AgentTrail, FindingKind, TrailFinding
-from pinner.service.audit.audit_match import EXPORTED_AGE, TrailMatch
+from pinner.service.audit.audit_match import EXPORTED_AGE, RUN_ACTIONS, TrailMatch
 from pinner.store.audit import chain
 
 
@@ -175,6 +175,8 @@ class CentreCheck:
         self._claims: list[Claim] = [claim for agent in self._agents.values() for claim in agent.claims()]
         self._hashes = {claim.head.seq: "" for claim in self._claims}
         self.length = 0
+        self.without_trail = 0
+        """The number of records of actions that an agent records, on hosts without an agent."""
         self._start = chain.START
         self._exports: dict[ChainHead, int] = {}
         """The last deleted record of each export, with the number of the record that names it."""
@@ -191,6 +193,8 @@ class CentreCheck:
             self._hashes[seq] = record["hash"]
         if agent := self._agents.get(record["host"]):
             agent.add_centre(record)
+        elif record["action"] in (*RUN_ACTIONS, AuditAction.GUEST_EXCLUDE):
+            self.without_trail += 1
 
     @property
     def purged(self) -> int:

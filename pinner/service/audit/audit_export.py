@@ -88,7 +88,8 @@ def _verify(lines: Iterator[_Line], key: str, anchors: tuple[SignedHead, ...]) -
     for head in signed:
         findings += _uncovered("agent", head.host, agents[head.host].length, head.seq)
     findings += [_left_out(head) for head in anchors if head.host not in agents]
-    return verification(checked.records, checked.head, [agent.trail() for agent in agents.values()], findings)
+    trails = [agent.trail() for agent in agents.values()]
+    return verification(checked.records, checked.head, trails, findings, centre.without_trail)
 
 
 def _require_known(host: str, agents: Mapping[str, AgentCheck]) -> None:

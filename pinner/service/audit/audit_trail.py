@@ -58,7 +58,7 @@ class AuditTrail:
         again = self._verify(anchor)
         known = {_place(finding) for finding in first.findings}
         lasting = [second for second in again.findings if second.kind not in PASSING or _place(second) in known]
-        return verification(again.records, again.head, again.agents, lasting)
+        return verification(again.records, again.head, again.agents, lasting, again.without_trail)
 
     def anchor(self) -> Anchor:
         return self._anchor(self._store.audit.head())
@@ -136,7 +136,8 @@ class AuditTrail:
             unreachable += self._read(host, agent, _read_newer)
             findings += agent.findings(under_way, centre.purged, centre.export)
         summaries = [agent.trail() for agent in agents.values()]
-        return verification(checked.records, checked.head, summaries, [*findings, *unreachable])
+        every = [*findings, *unreachable]
+        return verification(checked.records, checked.head, summaries, every, centre.without_trail)
 
     def _read_agents(self, anchor: Anchor | None) -> tuple[dict[str, AgentCheck], list[TrailFinding]]:
         agents: dict[str, AgentCheck] = {}

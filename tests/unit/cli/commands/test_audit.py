@@ -17,6 +17,12 @@ def test_verify_prints_both_trails(pinner, cli):
     assert json.loads(cli("audit", "verify", "--json").out)["result"] == "intact"
 
 
+def test_verify_counts_what_no_trail_of_an_agent_proves(pinner, cli, monkeypatch):
+    monkeypatch.setattr(pinner, "verify_audit", lambda: verification(9, "", (), (), 3))
+    assert cli("audit", "verify").out.endswith("\n3 records of hosts without a trail: nothing proves them\n")
+    assert json.loads(cli("audit", "verify", "--json").out)["without_trail"] == 3
+
+
 @pytest.mark.parametrize(("kind", "word"), [(FindingKind.UNREACHABLE, "incomplete"), (FindingKind.CUT, "broken")])
 def test_verify_prints_each_finding(pinner, cli, monkeypatch, kind, word):
     finding = TrailFinding(kind, "agent", "h1", 3, "", "a sentence\x1b[31m")

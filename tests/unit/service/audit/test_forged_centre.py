@@ -9,6 +9,7 @@ from support.store.trail import EVE, changed_actor, message
 from support.values import NOON, make_run
 
 from pinner.model.run.audit import AuditAction, audit_event
+from pinner.service.audit.audit_export import verify_file
 
 
 def fewer(rows):
@@ -124,6 +125,18 @@ def test_a_forged_record_with_a_correct_hash(used, action):
     if action != "guest.exclude":
         assert found.findings[0].record == used.store.audit.head().seq
         assert f"({action} {subject}: {result})" in found.findings[0].message
+
+
+@pytest.mark.fault(46)
+def test_records_of_a_host_without_an_agent_are_counted(used, tmp_path):
+    """Nothing tells them from those of a host that was removed."""
+    for host in ("nosuch", "h1 ", ""):
+        used.store.audit.append(audit_event(EVE, NOON, AuditAction.RUN_END, host, "run-66", "applied"))
+    used.store.audit.append(audit_event(EVE, NOON, AuditAction.TOKEN_CREATE, "", "token x", "admin"))
+    file = tmp_path / "trail.jsonl"
+    file.write_text("".join(used.service.export_audit()))
+    for found in (used.verify(), verify_file(file, used.service.audit_anchor().heads[0].key, None)):
+        assert (found.result, found.without_trail) == ("intact", 3)
 
 
 @pytest.mark.fault(46)
