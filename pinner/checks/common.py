@@ -1,12 +1,15 @@
 """What several checks need: growth of counters, CPUs by role, lines of remedies. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from shlex import quote
 from typing import NamedTuple, TypeVar
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, Vcpu
-from pinner.model.machine.boot import argument, argument_cpus
+from pinner.model.guest.nova import NovaSets
+from pinner.model.machine.boot import argument, argument_cpus, isolated_cpus
+from pinner.model.machine.process import CpuLimit
 from pinner.model.machine.topology import Topology
 from pinner.model.nova_sets import right_sets
 from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
@@ -135,9 +138,9 @@ def system_affinity(snapshot: Snapshot) -> CpuSet:
 
 
 def housekeeping(reading: HostReading, node: int | None = None) -> CpuSet:
-    """The CPUs that a remedy may give to interrupts and host work: those of a plan's pools that no guest has, of the
-    node if it has some, else of the host; may be empty."""
-    free = reading.roles.cpus - union(cpus for _, cpus in roles(reading.snapshot))
+    """The CPUs that a remedy may give to interrupts and host work: those of a plan's pools that neither a guest nor
+    Nova's cpu_shared_set has, of the node if it has some, else of the host; may be empty."""
+    free = reading.roles.cpus - reading.snapshot.shared - union(cpus for _, cpus in roles(reading.snapshot))
     here = CpuSet.of(cpu.id for cpu in reading.snapshot.topology.cpus if cpu.node == node)
     return free & here or free
 
@@ -147,10 +150,16 @@ def command(line: str) -> Remedy:
     return Remedy(line, ROOT)
 
 
+def within(cpus: CpuSet, limits: tuple[CpuLimit, ...]) -> CpuSet:
+    """Of these, the CPUs that the cgroups allow."""
+    return cpus & limits[-1].cpus if limits else cpus
+
+
 def for_emulator(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> CpuSet:
-    """Of these, the CPUs that the guest's cgroups allow, off the cores of guests' own CPUs."""
-    allowed = cpus & guest.cpu_limits[-1].cpus if guest.cpu_limits else cpus
-    return allowed - union(own_cores(each, snapshot) for each in snapshot.guests)
+    """Of these, the CPUs that the guest's cgroups allow, off the cores of guests' own CPUs and off cpu_shared_set."""
+    return (
+        within(cpus, guest.cpu_limits) - snapshot.shared - union(own_cores(each, snapshot) for each in snapshot.guests)
+    )
 
 
 def emulator_pin(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> tuple[Remedy, ...]:
@@ -187,19 +196,47 @@ def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *needed: str) ->
     return kernel_argument(argument(topology, name, cpus, *needed))
 
 
+def nova_set(snapshot: Snapshot, line: str) -> Iterator[Remedy]:
+    """vcpu_pin_set goes: beside its successors nova-compute does not start, or ignores them."""
+    yield Remedy(line, COMPUTE)
+    if _has_pin_set(snapshot):
+        yield Remedy("#vcpu_pin_set", "nova.conf [DEFAULT]")
+
+
+def _has_pin_set(snapshot: Snapshot) -> bool:
+    return snapshot.nova is not None and bool(snapshot.nova.pin_set)
+
+
+def right_nova_sets(reading: HostReading) -> NovaSets:
+    """Of vcpu_pin_set, pinned guests get isolated CPUs and those that they have; all, where no guest floats."""
+    snapshot = reading.snapshot
+    if not _has_pin_set(snapshot):
+        return right_sets(snapshot, reading.roles.vcpu)
+    pinned = union(guest.cpus for guest in snapshot.nova_owns().guests)
+    if pinned and all(guest.dedicated for guest in snapshot.guests if guest.nova):
+        return NovaSets(right_sets(replace(snapshot, dedicated=snapshot.shared, shared=CpuSet()), CpuSet()).dedicated)
+    alone = snapshot.shared & (snapshot.topology.isolated | isolated_cpus(snapshot.topology) | pinned)
+    divided = replace(snapshot, dedicated=snapshot.dedicated | alone, shared=snapshot.shared - alone)
+    return right_sets(divided, reading.roles.vcpu - alone)
+
+
 def right_shared(reading: HostReading) -> Iterator[Remedy]:
     """The line of cpu_shared_set that is right for the host; none that takes a guest away from its memory."""
-    snapshot = reading.snapshot
-    right = right_sets(snapshot, reading.roles.vcpu).shared
-    nodes = nodes_of(right, snapshot)
+    snapshot, right = reading.snapshot, right_nova_sets(reading)
+    nodes, is_old = nodes_of(right.shared, snapshot), _has_pin_set(snapshot)
     floating = (guest for guest in snapshot.guests if floats_over(guest, snapshot.shared))
-    if right and right != snapshot.shared and all({*guest.memory_per_node} <= nodes for guest in floating):
-        yield Remedy(f"cpu_shared_set = {right}", COMPUTE)
+    if not right.shared or not all({*guest.memory_per_node} <= nodes for guest in floating):
+        return
+    if is_old and right.dedicated != snapshot.dedicated:
+        yield Remedy(f"cpu_dedicated_set = {right.dedicated}", COMPUTE)
+    if is_old or right.shared != snapshot.shared:
+        yield from nova_set(snapshot, f"cpu_shared_set = {right.shared}")
 
 
 def floats_over(guest: Guest, shared: CpuSet) -> bool:
-    """Whether another cpu_shared_set changes its CPUs, when it starts again."""
-    return guest.nova is not None and {*guest.vcpu_affinities.values()} == {shared}
+    """Whether another cpu_shared_set changes its CPUs, when it starts again. A plan may keep it on some of them."""
+    masks = guest.vcpu_affinities.values()
+    return guest.nova is not None and all(mask <= shared and (len(mask) > 1 or mask == shared) for mask in masks)
 
 
 def without_shared(reading: HostReading) -> Iterator[Remedy]:
@@ -208,10 +245,11 @@ def without_shared(reading: HostReading) -> Iterator[Remedy]:
     snapshot = reading.snapshot
     ovs = snapshot.ovs or OvsDpdk()
     whole = (snapshot.dedicated | snapshot.shared) - ovs.cpus - ovs.masks.lcore
-    if right_sets(snapshot, reading.roles.vcpu).shared:
+    if right_nova_sets(reading).shared:
         yield from right_shared(reading)
     elif snapshot.shared and whole:
-        yield Remedy(f"cpu_dedicated_set = {whole}, without cpu_shared_set", COMPUTE)
+        rest = "" if _has_pin_set(snapshot) else ", without cpu_shared_set"
+        yield from nova_set(snapshot, f"cpu_dedicated_set = {whole}{rest}")
 
 
 def host_subject(reading: HostReading) -> Subject:

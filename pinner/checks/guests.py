@@ -12,6 +12,7 @@ from pinner.checks.common import (
     housekeeping,
     own_cpus,
     plans,
+    within,
 )
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
@@ -159,12 +160,14 @@ def _foreign(reading: HostReading) -> Iterator[Found]:
 
 
 def _unknown_guest(process: Process, both: CpuSet, reading: HostReading) -> Found:
-    free = housekeeping(reading)
+    free = within(housekeeping(reading), process.cpu_limits)
+    # One mask for all threads would end pins of single vCPUs.
+    has_one_mask = len({thread.affinity for thread in process.threads}) == 1
     return Found(
         Subject("process", f"{process.name} ({process.pid})"),
         f"a guest that libvirt does not know, process {process.pid}, may use the guests' CPUs {both}",
         (Evidence("threads", len(process.threads)), Evidence("shared CPUs", str(both)), Evidence("unit", process.unit)),
-        (Remedy(f"taskset -apc {free} {process.pid}", ROOT),) if free else (),
+        (Remedy(f"taskset -apc {free} {process.pid}", ROOT),) if free and has_one_mask else (),
     )
 
 

@@ -6,14 +6,12 @@ from shlex import quote
 from pinner.checks.common import MANY, NUMA_LOCAL, command, host_subject, housekeeping, plans, roles
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.machine.boot import is_isolated_by_tuned
-from pinner.model.machine.process import PLACERS, RESERVING_LOAD, Process, is_another_pinner, is_known_placer
+from pinner.model.machine.process import FULL_CPU, PLACERS, RESERVING_LOAD, Process, is_another_pinner, is_known_placer
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.text import counted, listed
 
 PRESSURE, PRESSURE_CRITICAL = 10.0, 25.0
-FULL_CPU = 95.0
-"""Per cent of each CPU."""
 FULL_PERCENT, FULL_KIB, ROOMY_KIB = 5.0, 100 * 1024, 10 * 1024**2
 PSI = "Linux: Documentation/accounting/psi.rst"
 

@@ -17,7 +17,7 @@ from pinner.checks.common import (
 )
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
-from pinner.model.machine.boot import argument, argument_cpus, arguments, isolcpus_flags
+from pinner.model.machine.boot import argument, argument_cpus, arguments, isolated_cpus, isolcpus_flags
 from pinner.model.machine.process import Process
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
@@ -69,11 +69,14 @@ def _not_isolated(reading: HostReading) -> Iterator[Found]:
 
 
 def _isolate(reading: HostReading, without: CpuSet) -> Iterator[Remedy]:
-    """Not CPUs of the host, nor those on which guests float: they lose nohz_full instead."""
+    """Not CPUs of the host, nor those on which guests float: they lose nohz_full instead. So do all of them where the
+    flag domain would isolate other CPUs of the argument, too."""
     snapshot, topology = reading.snapshot, reading.snapshot.topology
     floating = union(thread.affinity for thread in vcpu_threads(snapshot) if len(thread.affinity) > 1)
     polling = snapshot.ovs.cpus if snapshot.ovs else CpuSet()
     alone = without & (reading.roles.vcpu | snapshot.dedicated | polling) - snapshot.shared - floating
+    if argument_cpus(topology, "isolcpus") - isolated_cpus(topology) - topology.isolated - alone:
+        alone = CpuSet()
     if alone:
         yield cpu_argument(topology, "isolcpus", alone, "domain")
     if balanced := without - alone:
@@ -126,7 +129,7 @@ def _elsewhere(reading: HostReading, threads: list[Process]) -> Iterator[Remedy]
     homes, free = _homes(reading.snapshot), housekeeping(reading)
     for process in threads:
         home = homes.get(process.name, free)
-        if cpus := home & free or home & reading.roles.cpus:
+        if cpus := home & free or home & reading.roles.cpus - reading.snapshot.shared:
             yield command(f"taskset -pc {cpus} {process.pid}")
 
 

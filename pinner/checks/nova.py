@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pinner.checks.common import (
-    COMPUTE,
     NUMA_LOCAL,
     cpu_argument,
     floats_over,
     host_subject,
     kernel_argument,
+    nova_set,
     plans,
+    right_nova_sets,
     right_shared,
     system_affinity,
     without_shared,
@@ -21,13 +22,12 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.guest.nova import set_line
 from pinner.model.machine.boot import argument, argument_cpus, isolated_cpus
-from pinner.model.nova_sets import core_owners, right_sets, split_cores
+from pinner.model.nova_sets import FEW_CORES, FEW_PERCENT, are_few, core_owners, split_cores
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import counted
 
-FEW_CORES, FEW_PERCENT = 2, 5.0
 ARGUMENTS = ("isolcpus", "nohz_full", "rcu_nocbs")
 TOPOLOGIES = "OpenStack Nova: admin/cpu-topologies.html"
 
@@ -77,7 +77,7 @@ def _sets_overlap(reading: HostReading) -> Iterator[Found]:
 def _affinity_isolated(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
     if both := system_affinity(snapshot) & (_isolcpus(snapshot) | snapshot.topology.isolated):
-        rest = snapshot.baseline - both or reading.roles.cpus
+        rest = snapshot.baseline - both or reading.roles.cpus - snapshot.shared
         yield Found(
             host_subject(reading),
             f"process 1, and so every service, may use the isolated CPUs {both}",
@@ -97,21 +97,25 @@ def _core_split(reading: HostReading) -> Iterator[Found]:
         host_subject(reading),
         f"{counted(len(cores), 'core')} have several owners: {'; '.join(sorted(groups))}",
         (Evidence("cores", len(cores)), *(Evidence(name, str(cpus)) for name, cpus in sorted(groups.items()))),
-        tuple(_whole_cores(reading)),
+        tuple(dict.fromkeys(_whole_cores(reading))),
     )
 
 
 def _whole_cores(reading: HostReading) -> Iterator[Remedy]:
     """None where a core would stay split, and none that a running guest uses."""
     snapshot = reading.snapshot
-    right, lines = right_sets(snapshot, reading.roles.vcpu), tuple(right_shared(reading))
+    right, lines = right_nova_sets(reading), tuple(right_shared(reading))
     whole = replace(snapshot, dedicated=right.dedicated, shared=right.shared if snapshot.shared else CpuSet())
     stays = (guest for guest in snapshot.guests if guest.nova and not floats_over(guest, snapshot.shared))
     used = union(mask for guest in stays for mask in guest.vcpu_affinities.values() if mask <= snapshot.shared)
-    if split_cores(whole) or not used <= right.shared or (snapshot.shared != whole.shared and not lines):
+    if (
+        split_cores(whole)
+        or not used <= right.shared | right.dedicated
+        or (snapshot.shared != whole.shared and not lines)
+    ):
         return
     if right.dedicated != snapshot.dedicated:
-        yield Remedy(f"cpu_dedicated_set = {right.dedicated}", COMPUTE)
+        yield from nova_set(snapshot, f"cpu_dedicated_set = {right.dedicated}")
     if snapshot.shared:
         yield from lines
 
@@ -147,20 +151,13 @@ def _few(reading: HostReading) -> Iterator[Found]:
     online = snapshot.topology.online
     others = online - snapshot.dedicated - snapshot.topology.isolated
     percent = 100 * len(others) / max(len(online), 1)
-    if snapshot.dedicated and _are_few(snapshot, others):
+    if snapshot.dedicated and are_few(snapshot.topology, others):
         yield Found(
             host_subject(reading),
             f"{len(others)} of {len(online)} CPUs are left for the host, emulator threads and all other guests",
             (Evidence("CPUs left", len(others)), Evidence("share", percent, "%"), Evidence("online CPUs", len(online))),
             tuple(_larger(snapshot)),
         )
-
-
-def _are_few(snapshot: Snapshot, others: CpuSet) -> bool:
-    """Red Hat's layout for DPDK leaves a core of each of two nodes."""
-    topology = snapshot.topology
-    cores = {topology.online_cores[cpu] for cpu in others}
-    return len(cores) < FEW_CORES or 100 * len(others) < FEW_PERCENT * len(topology.online)
 
 
 def _larger(snapshot: Snapshot) -> Iterator[Remedy]:
@@ -170,10 +167,10 @@ def _larger(snapshot: Snapshot) -> Iterator[Remedy]:
     free = snapshot.dedicated - union(guest.cpus for guest in snapshot.nova_owns().guests)
     kept, others = snapshot.dedicated, topology.online - snapshot.dedicated - topology.isolated
     for cpu in topology.cpus:
-        if cpu.siblings <= free and len(kept) > len(cpu.siblings) and _are_few(snapshot, others):
+        if cpu.siblings <= free and len(kept) > len(cpu.siblings) and are_few(snapshot.topology, others):
             kept, others = kept - cpu.siblings, others | cpu.siblings
-    if (freed := snapshot.dedicated - kept) and not _are_few(snapshot, others):
-        yield Remedy(f"cpu_dedicated_set = {kept}", COMPUTE)
+    if (freed := snapshot.dedicated - kept) and not are_few(snapshot.topology, others):
+        yield from nova_set(snapshot, f"cpu_dedicated_set = {kept}")
         for name in ARGUMENTS:
             if (cpus := argument_cpus(topology, name)) & freed:
                 yield kernel_argument(argument(topology, name, cpus - freed))
@@ -218,7 +215,7 @@ def _old_option(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             "the old option vcpu_pin_set is used: pinned and floating guests share its CPUs",
             (Evidence("vcpu_pin_set", conf.pin_set),),
-            (Remedy(f"cpu_shared_set = {conf.pin_set}", COMPUTE), Remedy("#vcpu_pin_set", "nova.conf [DEFAULT]")),
+            tuple(without_shared(reading)),
         )
 
 
@@ -226,15 +223,13 @@ def _polling(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
     if (ovs := snapshot.ovs) is None:
         return
-    rest = right_sets(snapshot, reading.roles.vcpu).dedicated
+    rest = set_line("cpu_dedicated_set", right_nova_sets(reading).dedicated)
     by_option = {
-        "cpu_dedicated_set": (snapshot.dedicated, (Remedy(set_line("cpu_dedicated_set", rest), COMPUTE),)),
+        "cpu_dedicated_set": (snapshot.dedicated, tuple(nova_set(snapshot, rest))),
         "cpu_shared_set": (snapshot.shared, tuple(without_shared(reading))),
     }
     wrong = tuple(ovs.in_sets(snapshot.nova_owns().sets))
-    remedies = tuple(
-        line for option in dict.fromkeys(option for option, _, _ in wrong) for line in by_option[option][1]
-    )
+    remedies = tuple(dict.fromkeys(line for option, _, _ in wrong for line in by_option[option][1]))
     for option, use, both in wrong:
         cpus, _ = by_option[option]
         yield Found(

@@ -5,7 +5,10 @@ from dataclasses import replace
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.nova import NovaSets
 from pinner.model.machine.boot import isolated_cpus
+from pinner.model.machine.topology import Topology
 from pinner.model.snapshot import OvsDpdk, Snapshot
+
+FEW_CORES, FEW_PERCENT = 2, 5.0
 
 
 def right_sets(snapshot: Snapshot, vcpu: CpuSet) -> NovaSets:
@@ -45,3 +48,9 @@ def core_owners(snapshot: Snapshot, core: CpuSet) -> list[str]:
         ("cpu_dedicated_set", snapshot.dedicated),
     )
     return [owner for owner, cpus in owners if core & cpus]
+
+
+def are_few(topology: Topology, others: CpuSet) -> bool:
+    """Whether the CPUs are too few for the host. Red Hat's layout for DPDK leaves a core of each of two nodes."""
+    cores = {topology.online_cores[cpu] for cpu in others}
+    return len(cores) < FEW_CORES or 100 * len(others) < FEW_PERCENT * len(topology.online)

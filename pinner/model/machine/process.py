@@ -26,6 +26,8 @@ NOT_PERMITTED = (
 RealTime = Literal["", "fifo", "rr", "deadline"]
 """SCHED_FIFO, SCHED_RR or SCHED_DEADLINE (sched(7)); empty: none."""
 
+FULL_CPU = 95.0
+"""Per cent of each CPU that threads fill."""
 RESERVING_LOAD = 2.0
 """Per cent of one CPU; above it, threads of a restricted affinity keep their CPUs, whoever runs them."""
 

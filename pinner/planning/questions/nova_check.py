@@ -25,7 +25,7 @@ from pinner.model.guest.nova import (
     set_line,
 )
 from pinner.model.machine.boot import is_isolated_by_tuned
-from pinner.model.nova_sets import right_sets
+from pinner.model.nova_sets import are_few, right_sets
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.request.processes import allocatable_cpus, remedy_roles
@@ -166,14 +166,17 @@ def _guests(snapshot: Snapshot) -> Iterator[Finding]:
     floating = [guest.name for guest in _novas(snapshot) if not guest.dedicated]
     if dedicated and floating and not snapshot.shared and conf is not None:
         why = f"guest {floating[0]} has no CPUs of its own, and Nova does not start without a set for such guests"
-        yield Finding("cpu_shared_set", why, set_line("cpu_shared_set", _right(snapshot).shared), COMPUTE)
+        shared = _right(snapshot).shared
+        line = (set_line("cpu_shared_set", shared), COMPUTE) if shared else ("", "")
+        yield Finding("cpu_shared_set", why, *line)
     if not dedicated and (conf is None or conf.error or conf.pin_set):
         return
     for guest in snapshot.nova_owns().guests:
         if outside := guest.cpus - dedicated:
             why = f"Nova pinned it to CPUs {outside}, outside cpu_dedicated_set ({dedicated or 'not set'})"
             why = f"{why}: Nova may allocate them to other guests"
-            if outside & (_polled(snapshot) | snapshot.shared):
+            left = snapshot.topology.online - dedicated - outside - snapshot.topology.isolated
+            if outside & (_polled(snapshot) | snapshot.shared) or are_few(snapshot.topology, left):
                 yield Finding(f"guest {guest.name}", why, _pin_anew(guest), "")
             else:
                 yield Finding(f"guest {guest.name}", why, f"cpu_dedicated_set = {dedicated | outside}", COMPUTE)
@@ -246,7 +249,9 @@ def _ovs(snapshot: Snapshot) -> Iterator[Finding]:
     wanted = {"cpu_dedicated_set": right.dedicated, "cpu_shared_set": right.shared}
     for option, use, both in ovs.in_sets(snapshot.nova_owns().sets):
         why = f"CPUs {both} are also those of Open vSwitch's {use}: guests would share them"
-        yield Finding(option, why, set_line(option, wanted[option]), COMPUTE)
+        # Without both sets Nova gives floating guests every CPU.
+        remedy = (set_line(option, wanted[option]), COMPUTE) if any(wanted.values()) else ("", "")
+        yield Finding(option, why, *remedy)
     for guest in snapshot.nova_owns().guests:
         if both := guest.cpus & ovs.cpus:
             why = f"Nova pinned it to CPUs {both}, which Open vSwitch uses for DPDK"
@@ -263,9 +268,8 @@ def _pin_anew(guest: NovaGuest) -> str:
 
 
 def _right(snapshot: Snapshot) -> NovaSets:
-    """Floating guests may have a plan's CPUs for vCPUs; on a small host, all that a plan may allocate."""
-    free = replace(snapshot, shared=CpuSet())
-    return right_sets(snapshot, remedy_roles(free).vcpu or allocatable_cpus(free, Request()).shared)
+    """Floating guests may have a plan's CPUs for vCPUs, never those of the host."""
+    return right_sets(snapshot, remedy_roles(snapshot).vcpu)
 
 
 def _set_mask(wanted: CpuSet) -> str:

@@ -10,7 +10,7 @@ from pinner.model.change import Target, TargetKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NotFound
 from pinner.model.kinds import KINDS
-from pinner.model.machine.process import NOT_PERMITTED, Immovable, Process, Thread
+from pinner.model.machine.process import FULL_CPU, NOT_PERMITTED, Immovable, Process, Thread
 from pinner.model.plan.plan import NO_ROLES, LeftOut, PlacedTarget, Placement, Roles
 from pinner.model.plan.request import AUTO, ISOLATING, Request
 from pinner.model.snapshot import Snapshot
@@ -82,8 +82,8 @@ def allocatable_cpus(
 
 def remedy_roles(snapshot: Snapshot) -> Roles:
     """The CPUs that the remedy of a finding may give to each role: those of a plan of this host, were Nova's
-    cpu_shared_set not set. No vCPU gets CPUs of the host, and nobody those that a process keeps, even where that blocks
-    a plan. Empty where there is no such plan."""
+    cpu_shared_set not set. No vCPU gets CPUs of the host, the host none of that set, and nobody those that a process
+    keeps, even where that blocks a plan. Empty where there is no such plan."""
     request = Request()
     allocatable = allocatable_cpus(replace(snapshot, shared=CpuSet()), request)
     try:
@@ -91,9 +91,8 @@ def remedy_roles(snapshot: Snapshot) -> Roles:
     except (Invalid, NoFit):
         return NO_ROLES
     owned = union(each.cpus for each in allocatable.set_aside if each.firm)
-    return Roles(
-        roles.housekeeping - owned, roles.emulator - owned, roles.vcpu - roles.housekeeping - roles.emulator - owned
-    )
+    others, hosts = owned | snapshot.shared, roles.housekeeping | roles.emulator
+    return Roles(roles.housekeeping - others, roles.emulator - others, roles.vcpu - hosts - owned)
 
 
 def _by_hand(
@@ -105,7 +104,9 @@ def _by_hand(
     # Housekeeping takes CPUs of Nova's cpu_shared_set and fast cores last, so that the lowest CPU need not be first.
     any_order = any_order or bool(allocatable.set_aside)
     free = for_housekeeping(allocatable, request)
-    for mask in sorted({each.cpus for each in of_processes if not each.named}, key=list):
+    # A process that polls its CPUs shares them with nobody.
+    polled = {each.cpus for each in of_processes if each.firm and each.load >= FULL_CPU * len(each.cpus)}
+    for mask in sorted({each.cpus for each in of_processes if not each.named} - polled, key=list):
         if request.housekeeping == AUTO and free and mask.lowest > free.lowest and not any_order:
             break
         trial = keeping(base, (restriction for restriction in of_processes if restriction.cpus != mask))

@@ -24,6 +24,7 @@ def _critical(snapshot: Snapshot) -> Iterator[Finding]:
     for each in HostChecker().check(HostReading(snapshot)).findings:
         of_guest = each.subject.kind == "guest"
         if each.severity == "critical" and each.code in CODES and (not of_guest or each.subject.name in novas):
-            what = str(each.subject) if of_guest else "cpu_shared_set"
-            line = next(((remedy.line, remedy.where) for remedy in each.remedies), ("", ""))
-            yield Finding(what, each.message, *line)
+            lines = [(remedy.line, remedy.where) for remedy in each.remedies] or [("", "")]
+            for line, where in lines[:1] if of_guest else lines:
+                option = line.partition(" ")[0].lstrip("#") or "cpu_shared_set"
+                yield Finding(str(each.subject) if of_guest else option, each.message, line, where)

@@ -47,8 +47,9 @@ def in_the_field():
     for path in sorted(FIELD.rglob("*.py")):
         module = import_module(".".join(["data", "field", *path.relative_to(FIELD).with_suffix("").parts]))
         for name, host in vars(module).items():
-            if isinstance(host, Snapshot):
-                yield pytest.param(host, id=f"{path.stem}.{name}")
+            if isinstance(host, Snapshot | HostReading):
+                found = HostReading(host) if isinstance(host, Snapshot) else host
+                yield pytest.param(found, id=f"{path.stem}.{name}")
 
 
 @pytest.mark.parametrize("code", CASES)
@@ -65,9 +66,9 @@ def test_lines_that_are_not_applied():
     assert {code: some for code, some in kinds.items() if some} == NOT_APPLIED
 
 
-@pytest.mark.parametrize("host", list(in_the_field()))
-def test_on_each_host_of_the_field(host):
-    assert list(wrong(HostReading(host))) == []
+@pytest.mark.parametrize("reading", list(in_the_field()))
+def test_on_each_host_of_the_field(reading):
+    assert list(wrong(reading)) == []
 
 
 @EACH

@@ -133,7 +133,8 @@ def nova(**sets: str) -> HostReading:
 
 
 def conf(**options: str) -> HostReading:
-    return reading(nova=NovaConf((), **options))
+    sets = {"dedicated": options.get("dedicated", ""), "shared": options.get("shared", options.get("pin_set", ""))}
+    return reading(nova=NovaConf((), **options), **{name: cpus(value) for name, value in sets.items()})
 
 
 def nvme(queues: int) -> HostReading:

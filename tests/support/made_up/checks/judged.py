@@ -11,12 +11,12 @@ from support.made_up.readings import findings
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import PinnerError
+from pinner.model.machine.process import FULL_CPU
 from pinner.model.outcome.check import CheckFinding, Remedy
-from pinner.model.plan.request import Request
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.request.processes import allocatable_cpus, remedy_roles
+from pinner.planning.request.processes import remedy_roles
 
 RANK = {"unknown": 0, "warning": 1, "critical": 2}
 Key = tuple[str, str]
@@ -58,7 +58,12 @@ def _problems(
     except (AssertionError, PinnerError) as error:
         yield str(error)
         return
-    if others := named & (owned(reading.snapshot) | (CpuSet() if is_plan(lines[0]) else alone(reading.snapshot))):
+    # A plan places vCPUs, too.
+    if others := named & (
+        owned(reading.snapshot) - reading.snapshot.shared
+        if is_plan(lines[0])
+        else owned(reading.snapshot) | alone(reading.snapshot)
+    ):
         yield f"names CPUs {others} of another owner"
     if after == reading:
         yield "changes nothing"
@@ -108,17 +113,15 @@ def _planned(reading: HostReading, line: Remedy) -> tuple[HostReading, CpuSet]:
 
 
 def owned(snapshot: Snapshot) -> CpuSet:
-    """CPUs of Nova's dedicated set, of the switch and of polling processes, and offline ones; not the CPUs that an
-    administrator seems to have given to housekeeping."""
+    """CPUs of Nova's sets, of the switch and of processes that fill theirs, and offline ones."""
     polling = union(
         thread.affinity
         for process in snapshot.processes
         for thread in process.threads
-        if process.reserves and thread.immovable_reason == "restricted"
+        if process.reserves and thread.load >= FULL_CPU * len(thread.affinity)
     )
     switch = snapshot.ovs.cpus if snapshot.ovs else CpuSet()
-    by_hand = allocatable_cpus(replace(snapshot, shared=CpuSet()), Request()).by_hand
-    return snapshot.topology.offline | snapshot.dedicated | (polling - by_hand) | switch
+    return snapshot.topology.offline | snapshot.dedicated | snapshot.shared | polling | switch
 
 
 def alone(snapshot: Snapshot) -> CpuSet:

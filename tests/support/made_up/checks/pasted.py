@@ -8,7 +8,7 @@ from shlex import split
 from support.hosts import cpus
 
 from pinner.checks.common import floats_over
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.nova import NovaConf
 from pinner.model.kinds import Governor
 from pinner.model.machine.boot import argument_cpus, isolcpus_flags, name_of, words
@@ -90,9 +90,13 @@ def _emulatorpin(reading: HostReading, uuid: str, mask: str):
 def _taskset(reading: HostReading, all_: str, mask: str, pid: str):
     every = (process for process in reading.snapshot.processes if process.pid == int(pid))
     threads = [thread.tid for process in every for thread in process.threads] if all_ else [int(pid)]
-    guest = next((g for g in reading.snapshot.guests if int(pid) in {t.tid for t in g.emulator.threads}), None)
-    outside = cpus(mask) - guest.cpu_limits[-1].cpus if guest and guest.cpu_limits else CpuSet()
+    of_guests = [g for g in reading.snapshot.guests if int(pid) in {t.tid for t in g.emulator.threads}]
+    of_processes = [each for each in reading.snapshot.processes if each.pid == int(pid)]
+    limits = [each.cpu_limits[-1].cpus for each in (*of_guests, *of_processes) if each.cpu_limits]
+    outside = union(cpus(mask) - each for each in limits)
     assert not outside, f"the kernel refuses CPUs {outside}"
+    masks = {thread.affinity for process in of_processes for thread in process.threads}
+    assert not all_ or len(masks) < 2, f"ends the pins of single threads: {masks}"
     return _moved(reading, threads, mask)
 
 
@@ -213,21 +217,33 @@ def _cpu_affinity(reading: HostReading, mask: str):
 
 
 def _set(reading: HostReading, option: str, mask: str, rest: str = ""):
-    """nova-compute starts with the set, and the guests that float over the former one start again."""
+    """nova-compute starts with the set, and the guests that float over the former one start again. Those on some of
+    its CPUs get these again as far as they may."""
     field = {"cpu_dedicated_set": "dedicated", "cpu_shared_set": "shared"}[option]
     found = reading.snapshot
     sets = {field: cpus(mask)} | ({"shared": CpuSet()} if rest else {})
     conf = found.nova and replace(found.nova, **{name: str(value) for name, value in sets.items()})
     changed = replace(found, **sets, nova=conf)
     floating = [g for g in changed.guests if floats_over(g, found.shared)] if sets.get("shared") else []
-    masks = {t.tid: changed.shared for g in floating for many in g.threads_by_target.values() for t in many}
+    threads = [t for g in floating for many in g.threads_by_target.values() for t in many]
+    masks = {
+        t.tid: changed.shared if t.affinity == found.shared else t.affinity & changed.shared or changed.shared
+        for t in threads
+    }
+    near = {node for node, here in found.topology.cpus_by_node.items() if here & changed.shared}
+    far = [g.name for g in floating if not {*g.memory_per_node} <= near]
+    assert not far, f"takes guests {far} away from their memory"
     return replace(reading, snapshot=with_affinities(changed, masks)), sets.get("shared", CpuSet()) - found.shared
 
 
 def _unset(reading: HostReading, option: str):
     field = {"vcpu_pin_set": "pin_set", "cpu_shared_set": "shared", "cpu_dedicated_set": "dedicated"}[option]
     conf = replace(reading.snapshot.nova or NovaConf(()), **{field: ""})
-    return _host(reading, nova=conf, **({} if field == "pin_set" else {field: CpuSet()})), CpuSet()
+    gone = {"shared": cpus(conf.shared)} if field == "pin_set" else {field: CpuSet()}
+    pinned = union(guest.cpus for guest in reading.snapshot.nova_owns().guests)
+    if field == "pin_set" and (lost := pinned - reading.snapshot.dedicated):
+        raise AssertionError(f"leaves pinned guests on CPUs {lost} in no set")
+    return _host(reading, nova=conf, **gone), CpuSet()
 
 
 def _argument(reading: HostReading, line: str):
@@ -248,7 +264,12 @@ def _argument(reading: HostReading, line: str):
     changed = _host(reading, topology=booted, baseline=base)
     hosts = reading.roles.housekeeping | reading.roles.emulator
     assert not (both := new & hosts), f"isolates CPUs {both} of the host, which has {hosts}"
-    return _booted(changed, reading.snapshot), CpuSet()
+    lost = top.isolated - booted.isolated if not line.startswith("no ") else CpuSet()
+    assert not lost, f"takes the isolation from CPUs {lost}"
+    flags = isolcpus_flags(top) - isolcpus_flags(booted) if name == "isolcpus" and added else frozenset()
+    assert not flags, f"drops the flags {flags}"
+    given = argument_cpus(booted, name) if name == "irqaffinity" else CpuSet()
+    return _booted(changed, reading.snapshot), given
 
 
 def _isolated(top: Topology, booted: Topology) -> Topology:

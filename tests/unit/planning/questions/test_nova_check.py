@@ -8,6 +8,7 @@ from support.hosts import cpus, guest, plain, process, snapshot
 
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.guest.nova import Finding, Listening, NovaConf
+from pinner.model.snapshot import OvsDpdk, OvsMasks
 from pinner.planning.questions.nova_check import report
 
 GOOD = NovaConf(
@@ -311,3 +312,14 @@ def test_a_finding_gives_the_wrong_values() -> None:
     (finding,) = report(host(replace(GOOD, topics=("billing",))), BY_DEFAULT).findings
     assert isinstance(finding, Finding)
     assert finding.why == "Nova sends to billing, and pinner listens to versioned_notifications"
+
+
+def test_the_host_keeps_cpus_of_its_own() -> None:
+    """16 CPUs of which 0-1 alone are not dedicated; 4 CPUs of which Open vSwitch polls all but 0."""
+    conf = replace(GOOD, dedicated="2-15", shared="")
+    assert found(conf, [pinned("0", "1")], "2-15", "") == [
+        ("guest g1", "openstack server migrate 00000000-0000-4000-8000-000000000001", "")
+    ]
+    polled = OvsDpdk(OvsMasks(pmd=cpus("1-3")))
+    small = snapshot(plain(4), shared=cpus("1-3"), nova=replace(GOOD, dedicated="", shared="1-3"), ovs=polled)
+    assert [(one.what, one.remedy) for one in report(small, BY_DEFAULT).findings] == [("cpu_shared_set", "")]

@@ -2,6 +2,7 @@
 
 import pytest
 from data.field.named import floats_outside
+from data.field.remedies import nova_sets
 from support.hosts import cpus, guest, plain, snapshot
 from support.made_up.checks.check_cases_hosts import CASES
 from support.made_up.checks.remedied_hosts import remedied_host
@@ -38,3 +39,9 @@ def test_floating_guests_on_isolated_cpus():
         ("guest g1", "pinner plan --strategy isolated"),
         ("cpu_shared_set", "cpu_shared_set = 2-3"),
     ]
+
+
+def test_vcpu_pin_set_goes_with_its_successors():
+    report = nova_report(nova_sets.SOME, Listening())
+    lines = [each.remedy for each in report.findings if each.why == "CPUs 8-15 of cpu_shared_set are isolated"]
+    assert lines == ["cpu_dedicated_set = 8-15", "cpu_shared_set = 4-7", "#vcpu_pin_set"]

@@ -1,0 +1,23 @@
+"""Interrupts on guests' CPUs, where others than the host own free CPUs.
+
+Right: they go to CPUs of the host alone.
+"""
+
+from dataclasses import replace
+
+from support.hosts import KERNEL, cpus, guest, plain, process
+from support.made_up.readings import Seen, irq, reading
+
+SPDK = process(800, 100.0, "0", name="spdk_tgt", reasons=["restricted"], reserves="privileged")
+POLLED = reading(
+    Seen(irqs=(irq(40, "4", {4: 10}),)),
+    guests=[guest(1, 2, cpus("2"), pins=["4", "5"])],
+    top=plain(8),
+    processes=(SPDK,),
+)
+"""spdk_tgt polls CPU 0."""
+SHARED = reading(Seen(irqs=(irq(40, "12", {12: 10}),)), top=plain(16), shared=cpus("4-11"), dedicated=cpus("12-15"))
+"""No guest uses cpu_shared_set yet."""
+ARGUMENT = reading(
+    top=plain(16, kernel=replace(KERNEL, command_line="irqaffinity=0-15")), shared=cpus("2-7"), dedicated=cpus("8-15")
+)
