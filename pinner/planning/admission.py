@@ -22,7 +22,7 @@ from pinner.planning.policy import release
 from pinner.planning.policy.release import Placed
 from pinner.planning.request.context import Context, roles_now
 from pinner.planning.request.processes import allocatable_cpus, instance, moving, process_target
-from pinner.planning.settings import partitions, table
+from pinner.planning.settings import table
 from pinner.planning.strategies import rules
 from pinner.planning.strategies.strategy import Answer
 
@@ -85,7 +85,7 @@ def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snaps
                 raise refused(change, broken)
         elif broken := next(rules.outside_bound(want, context), ""):
             raise refused(change, broken)
-    together = rules.broken(Answer(plan.roles, wanted), context), map(str, partitions.without_cpus(wanted, context))
+    together = rules.broken(Answer(plan.roles, wanted), context), map(str, rules.without_cpus(wanted, context))
     if changes and (broken := next(chain(*together), "")):
         raise Refused(f"plan {plan.id}", "its changes together", broken)
 

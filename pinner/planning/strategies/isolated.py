@@ -19,7 +19,7 @@ from pinner.model.snapshot import WORK, cgroup_target
 from pinner.planning.available import isolation
 from pinner.planning.available.roles import Resolved
 from pinner.planning.request.context import Context
-from pinner.planning.settings import partitions
+from pinner.planning.strategies import rules
 from pinner.planning.strategies.allocator.cpu_allocator import Allocation, allocate
 from pinner.planning.strategies.allocator.free_cpus import GuestAllocation
 from pinner.planning.strategies.allocator.improvement import improved
@@ -172,7 +172,7 @@ def _live_answers(context: Context, resolved: Resolved) -> Iterator[Answer]:
     blocked = _why_no_partition(context, _slice(context))
     for kept in (union, _one_each):
         answer, masks = _with_partitions(context, resolved, CpuSet(), blocked), set[CpuSet]()
-        while without := [*partitions.without_cpus(answer.wanted, context)]:
+        while without := [*rules.without_cpus(answer.wanted, context)]:
             if lost := next((each for each in without if not each.inside), None):
                 answer = _with_partitions(context, resolved, CpuSet(), str(lost))
             else:

@@ -3,7 +3,7 @@ forgotten one would pass as "nothing to do"."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
 from operator import or_
@@ -11,14 +11,15 @@ from types import NoneType
 from typing import TypeVar, get_args
 
 from pinner.model.change import Target
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
+from pinner.model.guest.guest import Cgroup, Guest, own_vcpu_pins
 from pinner.model.guest.nova import require_clear
 from pinner.model.kinds import KINDS, QEMUS_OWN, PartitionKind, PartitionState, State, TargetKind, cpus_of
 from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
 from pinner.model.text import and_more
+from pinner.planning.available.numa import bound_of
 from pinner.planning.request.context import Context
-from pinner.planning.settings import partitions
 from pinner.planning.strategies.strategy import Answer
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ def check(name: str, answer: Answer, context: Context) -> None:
     """Raises NovaConflict for CPUs that Nova owns, Invalid with the first broken rule."""
     check_guests(name, answer, context)
     _refuse(name, broken(answer, context))
-    _refuse(name, map(str, partitions.without_cpus(answer.wanted, context)))
+    _refuse(name, map(str, without_cpus(answer.wanted, context)))
 
 
 def check_guests(name: str, answer: Answer, context: Context) -> None:
@@ -288,3 +289,50 @@ def _alone(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
             used |= want.cpus.bits
     if shared := CpuSet(several) & isolated:
         yield f"isolated CPUs {shared} get several threads each, but the kernel does not balance their load"
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutCpus:
+    """A guest without a partition of its own whose bound or pin has no CPU that the others' partitions leave: the
+    kernel would let its threads run on any CPU of the slice (admin-guide/cgroup-v2.rst)."""
+
+    guest: Guest
+    slice_: str
+    mask: CpuSet
+    inside: CpuSet
+    """Of these, the CPUs of the slice."""
+
+    def __str__(self) -> str:
+        return f"partitions in {self.slice_} would leave guest {self.guest.name} none of its CPUs {self.mask}"
+
+
+def without_cpus(wanted: Iterable[Wanted], context: Context) -> Iterator[WithoutCpus]:
+    """After all these changes together."""
+    states = {want.target.owner: want.state for want in wanted if isinstance(want.state, PartitionState)}
+    if not states:
+        return
+
+    def after(cgroup: Cgroup) -> PartitionState:
+        return states.get(cgroup.path, cgroup.state)
+
+    guests = [guest for guest in context.snapshot.guests if guest.cgroups]
+    scopes = {g.uuid: after(g.cgroups[-1]).cpus for g in guests if after(g.cgroups[-1]).kind == "isolated"}
+    taken = union(scopes.values())
+    for guest in guests:
+        slice_ = guest.cgroups[0]
+        if guest.uuid in scopes or after(slice_).kind == "member":
+            continue
+        for mask in _claimed(guest, context):
+            if not mask & (after(slice_).cpus - taken):
+                yield WithoutCpus(guest, slice_.path, mask, mask & after(slice_).cpus)
+
+
+def _claimed(guest: Guest, context: Context) -> Iterator[CpuSet]:
+    """Pinner's own pins are no claim of its owner's."""
+    masks = [pin.cpus for pin in guest.operator_pins]
+    if any(guest.uuid == other.uuid for other in context.others):
+        own = own_vcpu_pins(guest)
+        masks += (mask for vcpu, mask in guest.vcpu_affinities.items() if mask != own.get(vcpu))
+    if bound := bound_of(guest, context.snapshot.topology):
+        masks += (group.cpus for group in bound.groups if group.cpus)
+    yield from dict.fromkeys(here for mask in masks if (here := mask & context.allocatable.online))
