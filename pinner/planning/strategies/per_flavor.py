@@ -57,14 +57,14 @@ def _parts(context: Context, strategies: Mapping[str, Strategy]) -> tuple[Answer
         # The merged answer, which is checked later, does not show which strategy it was.
         rules.check_guests(host.name, answer, own)
     parts: list[_Part] = []
-    taken, later = _own(answer, context), dict(groups)
+    taken, later = CpuSet(), dict(groups)
     for name, guests in groups.items():
         del later[name]
-        joined = replace(context, joined=answer.roles, taken=taken | _pinned(later, context))
-        parts.append(_part(strategies[name], _only(joined, {guest.uuid for guest in guests}), answer, host))
+        beside = _own(answer, context) | taken | _pinned(later, context)
+        joined = _only(replace(context, joined=answer.roles, taken=beside), {guest.uuid for guest in guests})
+        parts.append(_part(strategies[name], joined, answer, host))
         taken |= _own(parts[-1].answer, context)
     if refused := {uuid for part in parts for uuid in part.refused}:
-        taken = union(_own(part.answer, context) for part in parts)
         answer = _complete(host, replace(_only(context, ours | refused), taken=taken))
         if any(part.answer for part in parts) and is_live(host, answer.wanted, context):
             return _complete(host, context), [_refused(part.name, part.guests, LIVE) for part in parts]
