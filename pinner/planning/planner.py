@@ -1,7 +1,7 @@
 """Makes a plan from a snapshot and a request: ``build`` has the whole flow, ``Stages`` its stages. Each returns its
 result, or raises why there is no plan."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -11,7 +11,7 @@ from pinner.model.cpuset import union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.guest.nova import NovaSets, configured
 from pinner.model.plan.objective import CONTENTION, Objective
-from pinner.model.plan.plan import Basis, GuestMemory, Move, Placement, Plan, Rebalance, Wanted
+from pinner.model.plan.plan import Basis, GuestMemory, Move, Placement, Plan, Rebalance, Roles, Wanted
 from pinner.model.plan.request import AUTO, OPTIMAL, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import warnings
@@ -94,32 +94,43 @@ def settled(
     stay where leaving them is excused alone."""
     context, plan = _with_new_sets(strategies, context, made)
     worse = harmed(plan.objective)
+    if not plan.changes or not (worse or plan.objective.gain < 0):
+        return context, plan
     resizes = context.roles is None and context.request.strategy != OPTIMAL
-    if plan.changes and not worse and plan.objective.gain < 0 and resizes:
+    if not worse:
         # What is excused is no reason to leave sets that stand: two plans would undo each other.
-        for other, resolved in _other_sizes(context):
-            if _stands(other, resolved):
-                with suppress(Invalid, NoFit):
-                    same = made(strategies, other)
-                    if same.objective.gain >= 0:
-                        return other, same
-        return context, plan
-    if not plan.changes or not worse:
-        return context, plan
+        sizes = _other_sizes(context) if resizes else ()
+        stand = (other for other, resolved in sizes if _stands(other, resolved))
+        return next(_made_of(strategies, stand, made, lambda same: same.objective.gain >= 0), (context, plan))
     resizes = resizes and worse[0].tier == CONTENTION
-    tried, measure = [plan.roles], Stages.of(context, strategies).measure
-    for other, resolved in _other_sizes(context) if resizes else ():
+    others = _harmless_sizes(strategies, context, plan.roles) if resizes else ()
+    none = "; no sizes of the automatic sets make it better" if resizes and AUTO in _sets(context.request) else ""
+    stays = context, replace(plan, worse=f"{worsening(plan.objective)}{none}")
+    return next(_made_of(strategies, others, made, lambda resized: not harmed(resized.objective)), stays)
+
+
+def _made_of(
+    strategies: Mapping[str, Strategy],
+    contexts: Iterable[Context],
+    made: Callable[[Mapping[str, Strategy], Context], Plan],
+    is_good: Callable[[Plan], bool],
+) -> Iterator[tuple[Context, Plan]]:
+    for context in contexts:
+        with suppress(Invalid, NoFit):
+            if is_good(plan := made(strategies, context)):
+                yield context, plan
+
+
+def _harmless_sizes(strategies: Mapping[str, Strategy], context: Context, roles: Roles) -> Iterator[Context]:
+    """With other sets than ``roles``, judged by their terms, without whole plans."""
+    tried, measure = [roles], Stages.of(context, strategies).measure
+    for other, resolved in _other_sizes(context):
         if resolved.roles in tried:
             continue
         tried.append(resolved.roles)
         with suppress(Invalid, NoFit):
-            if Stages(other, strategies, measure).is_harmful():
-                continue
-            resized = made(strategies, other)
-            if not harmed(resized.objective):
-                return other, resized
-    none = "; no sizes of the automatic sets make it better" if resizes and AUTO in _sets(context.request) else ""
-    return context, replace(plan, worse=f"{worsening(plan.objective)}{none}")
+            if not Stages(other, strategies, measure).is_harmful():
+                yield other
 
 
 def _with_new_sets(
