@@ -69,7 +69,8 @@ def improved(
     if not any(_can_gain(guest, measured) for guest in anew):
         return allocation
     context = cpu_allocator.kept_apart(context, pool)
-    empty, free = FreeCpus(context, pool).cores, FreeCpus(context, pool)
+    free = FreeCpus(context, pool)
+    empty = free.cores
     for guest in guests:
         free.take_pinned(guest, {vcpu: CpuSet.one(cpu) for vcpu, cpu in places[guest.uuid].cpus.items()})
 
