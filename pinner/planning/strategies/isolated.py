@@ -236,9 +236,13 @@ def _why_no_partition(context: Context, slice_: str) -> str:
     kernel = context.snapshot.topology.kernel
     if not kernel.partitions:
         return isolation.no_partitions(kernel)
+    own, allocatable = context.own_within(slice_), context.allocatable
     # A partition root has no CPU that the boot isolates.
-    if lost := context.own_within(slice_) & context.allocatable.isolated:
+    if lost := own & allocatable.isolated:
         return f"guests in {slice_} own CPUs {lost}, which this boot isolates: a partition of {slice_} would take them"
+    for each in allocatable.restrictions:
+        if not each.guest and (lost := own & each.cpus):
+            return f"guests in {slice_} own CPUs {lost}, which {each} uses: a partition of {slice_} would take them"
     return ""
 
 

@@ -18,7 +18,6 @@ from pinner.model.guest.nova import require_clear
 from pinner.model.kinds import KINDS, QEMUS_OWN, PartitionKind, PartitionState, State, TargetKind, cpus_of
 from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
 from pinner.model.text import and_more
-from pinner.planning.available.numa import bound_of
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
 
@@ -328,11 +327,11 @@ def without_cpus(wanted: Iterable[Wanted], context: Context) -> Iterator[Without
 
 
 def _claimed(guest: Guest, context: Context) -> Iterator[CpuSet]:
-    """Pinner's own pins are no claim of its owner's."""
+    """Pinner's own pins are no claim of its owner's; strict memory binds no thread to a CPU."""
     masks = [pin.cpus for pin in guest.operator_pins]
     if any(guest.uuid == other.uuid for other in context.others):
         own = own_vcpu_pins(guest)
         masks += (mask for vcpu, mask in guest.vcpu_affinities.items() if mask != own.get(vcpu))
-    if bound := bound_of(guest, context.snapshot.topology):
-        masks += (group.cpus for group in bound.groups if group.cpus)
+    if guest.restriction:
+        masks.append(guest.restriction)
     yield from dict.fromkeys(here for mask in masks if (here := mask & context.allocatable.online))
