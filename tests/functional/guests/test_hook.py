@@ -1,13 +1,11 @@
 """The hook script of libvirt, run by the test and by a real libvirtd."""
 
 import os
-import socket
-import statistics
 import subprocess
 import sys
 import time
 import uuid
-from contextlib import closing
+from contextlib import contextmanager
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -44,7 +42,10 @@ class Hook:
         self.script.chmod(0o755)
         python = folder / "python"
         # Drops the first argument, -I, so that Python finds the pinner under test.
-        python.write_text(f'#!/bin/sh\nshift; PYTHONPATH={ROOT} exec {sys.executable} "$@" 2>{folder}/errors\n')
+        python.write_text(
+            f"#!/bin/sh\nwhile [ -e {folder}/hold ]; do sleep 0.1; done\n"
+            f'shift; PYTHONPATH={ROOT} exec {sys.executable} "$@" 2>{folder}/errors\n'
+        )
         python.chmod(0o755)
         self.configure("http://127.0.0.1:1")
 
@@ -52,12 +53,19 @@ class Hook:
         (self.folder / "hook.conf").write_text(f"# ours\nurl = {url}\ntoken={token}\npython = {self.folder}/python\n")
 
     def run(self, name, event, xml):
-        """Run the script, which must succeed without output; returns the seconds that it took."""
-        began = time.perf_counter()
+        """Run the script, which must succeed without output."""
         done = subprocess.run([self.script, name, event, "begin", "-"], input=xml.encode(), capture_output=True)
-        took = time.perf_counter() - began
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-        return took
+
+    @contextmanager
+    def held(self):
+        """No report is sent in the block."""
+        hold = self.folder / "hold"
+        hold.touch()
+        try:
+            yield
+        finally:
+            hold.unlink()
 
     def errors(self):
         file = self.folder / "errors"
@@ -157,29 +165,22 @@ def test_a_wrong_token_is_an_error_in_the_log(hook, pinner, server):
     assert pinner.events == []
 
 
-@pytest.mark.parametrize("state", ["up", "down", "hanging", "socket hanging", "no socket", "no python"])
-def test_the_script_returns_soon_in_any_state_of_pinner(hook, pinner, server, state, tmp_path):
-    with (
-        closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as silent,
-        closing(socket.socket(socket.AF_UNIX)) as silent_unix,
-    ):
-        silent_unix.bind(str(tmp_path / "s"))
-        silent_unix.listen(0)
-        urls = {
-            "up": server,
-            "hanging": f"http://127.0.0.1:{silent.getsockname()[1]}",
-            "socket hanging": f"unix:{tmp_path}/s",
-            "no socket": f"unix:{tmp_path}/none",
-        }
-        hook.configure(urls.get(state, "http://127.0.0.1:1"), HOOK_TOKEN)
-        if state == "no python":
-            (hook.folder / "python").unlink()
-        took = [hook.run("web", "started", XML.format(name="web", guest=uuid.uuid4(), more="")) for _ in range(11)]
-        if state == "up":
-            assert len(events_of(pinner, len(took))) == len(took)
-    # tests/benchmarks/live/spawn.py measures the exact time. A machine that runs tests is busy. A script that waited
-    # for an answer would take the timeout each time.
-    assert statistics.median(took) < handover.TIMEOUT, took
+@pytest.mark.parametrize("state", ["down", "no socket", "no python"])
+def test_the_script_succeeds_without_pinner(hook, state, tmp_path):
+    hook.configure(f"unix:{tmp_path}/none" if state == "no socket" else "http://127.0.0.1:1", HOOK_TOKEN)
+    if state == "no python":
+        (hook.folder / "python").unlink()
+    hook.run("web", "started", XML.format(name="web", guest=uuid.uuid4(), more=""))
+
+
+def test_the_script_does_not_wait_for_its_report(hook, pinner, server):
+    """tests/benchmarks/live/spawn.py measures its time."""
+    guest = str(uuid.uuid4())
+    hook.configure(server, HOOK_TOKEN)
+    with hook.held():
+        hook.run("web", "started", XML.format(name="web", guest=guest, more=""))
+        assert pinner.events == []
+    assert events_of(pinner) == [(guest, "started", "libvirt hook")]
 
 
 @pytest.mark.needs("root")
@@ -201,10 +202,7 @@ def test_a_real_libvirtd_calls_the_script(room_for_libvirtd, tmp_path, pinner, s
         with private_libvirt.killed(uri):
             pass
         assert events_of(pinner, 2)[1] == (guest, "reconnect", "libvirt hook")
-        with closing(socket.create_server(("127.0.0.1", 0))) as silent:
-            hook.configure(f"http://127.0.0.1:{silent.getsockname()[1]}")
-            began = time.monotonic()
+        with hook.held():
             private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"hook-{os.getpid()}"), paused=True)
-            assert time.monotonic() - began < handover.TIMEOUT, "libvirt waited for a server that does not answer"
-            peer, _ = silent.accept()
-            peer.close()
+            assert len(pinner.events) == 2, "libvirt waited for the report"
+        assert events_of(pinner, 3)[2][1:] == ("started", "libvirt hook")
