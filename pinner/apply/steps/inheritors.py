@@ -1,13 +1,12 @@
 """The threads of other targets that inherited a mask: of processes that descend from the target, or of its guest."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps.masks import PASSES, converge, given_masks, prior_mask
-from pinner.model.change import AffinityChange, Target, TargetKey, ThreadKey, ThreadMask
+from pinner.model.change import AffinityChange, Target, TargetKey, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
 from pinner.model.kinds import PINNED
@@ -82,7 +81,8 @@ class _Inheritors:
         return inheritors.sure
 
     def _of_guest(self) -> list[ThreadMask]:
-        """In the parts that no run placed. A guest that has restarted since has the mask only from its definition."""
+        """Without those that the undo of their own part restores. A guest that has restarted since has the mask only
+        from its definition."""
         emulator = replace(self._target, kind="emulator", part=None)
         try:
             workers = self._host.masks(emulator)
@@ -95,28 +95,48 @@ class _Inheritors:
         except Gone:
             return []
         # A worker may have the main thread's own mask.
-        young = [thread for thread in workers if self._is_young(thread) and thread.cpus != main.cpus]
-        return [] if young and emulator.key in self._placed else young
+        return [thread for thread in workers if thread.cpus != main.cpus and self._is_inheritor(thread, emulator)]
 
     def _of_parts(self) -> Iterator[ThreadMask]:
         definition = self._host.guests.definition(self._target.owner) if self._persist else ""
         for kind, number in sorted(self._host.parts(self._target.owner)):
             part = replace(self._target, kind=kind, part=number)
-            if part.key in self._placed or (self._persist and self._host.defined_pin(part, definition)):
+            if self._persist and self._host.defined_pin(part, definition):
                 continue
-            with suppress(Gone):
-                for thread in filter(self._is_young, self._host.masks(part)):
+            for thread in self._threads(part):
+                if self._is_inheritor(thread, part):
                     self._parts[thread.key] = part
                     yield thread
 
-    @cached_property
-    def _placed(self) -> frozenset[TargetKey]:
-        """The parts of the guest that runs placed."""
-        return frozenset(entry.change.target.key for entry in self._journal.changes_of(self._target.owner))
+    def _threads(self, part: Target) -> tuple[ThreadMask, ...]:
+        try:
+            return self._host.masks(part)
+        except Gone:
+            return ()
+        except Exception:
+            if part.key in self._own_undo:
+                return ()  # it names the failure
+            raise
 
-    def _is_young(self, thread: ThreadMask) -> bool:
-        seen = self._host.lineage(self._target)
-        return thread.cpus in self._given and may_inherit_of_guest(thread.started, self._since, seen)
+    @cached_property
+    def _own_undo(self) -> Mapping[TargetKey, tuple[set[ThreadKey], set[CpuSet]]]:
+        """By part that a run placed: the threads, and the masks of others, that the part's own undo restores. An entry
+        that is stuck has restored the threads that it knows already, where it could."""
+        restores: dict[TargetKey, tuple[set[ThreadKey], set[CpuSet]]] = {}
+        for entry in self._journal.changes_of(self._target.owner):
+            if isinstance(change := entry.change, AffinityChange):
+                threads, masks = restores.setdefault(change.target.key, (set(), set()))
+                threads.update(masks_of((*change.before, *entry.found)) if entry.state == "done" else ())
+                masks |= given_masks(entry, change, self._host)
+        return restores
+
+    def _is_inheritor(self, thread: ThreadMask, part: Target) -> bool:
+        if thread.cpus not in self._given:
+            return False
+        if not may_inherit_of_guest(thread.started, self._since, self._host.lineage(self._target)):
+            return False
+        threads, masks = self._own_undo.get(part.key, ((), ()))
+        return thread.key not in threads and thread.cpus not in masks
 
     def _move(self, threads: list[ThreadMask], prior: CpuSet) -> None:
         known = {thread.key for thread in self._entry.inheritors}

@@ -33,10 +33,14 @@ def apply(host, journal, name, *changes):
 def rollback(host, journal, *order):
     """Of these runs; an empty name means all runs."""
     for undoes in order:
-        host.clock += 10
-        run = make_run(f"back-{undoes}", kind="rollback", plan="", undoes=undoes)
-        ended = executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
+        ended = undo(host, journal, undoes)
         assert (ended.state, ended.error) == ("rolled_back", "")
+
+
+def undo(host, journal, undoes):
+    host.clock += 10
+    run = make_run(f"back-{undoes}", kind="rollback", plan="", undoes=undoes)
+    return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
 
 
 def start(host, target, source, tid=WORKER):
@@ -118,10 +122,7 @@ def test_the_threads_of_a_restarted_guest_inherit_nothing_of_a_run_before(host, 
     apply(host, journal, "r1", host.change(emulator(), "1"))
     restart(host)
     host.move(200, "1")
-    host.clock += 10
-    executor.rollback(
-        make_run("back", kind="rollback", plan="", undoes="r1"), host, journal, lambda: NOON, lambda *_: None
-    )
+    undo(host, journal, "r1")
     assert host.kernel()[200] == "1"
 
 
@@ -159,3 +160,42 @@ def test_a_vcpu_gets_the_prior_mask_of_the_main_thread(host, journal, order):
     apply(host, journal, "r2", host.change(vcpu(1), "6"))
     rollback(host, journal, *order)
     assert {tid: host.kernel()[tid] for tid in (100, 902, 903, WORKER)} == {100: "0-7", 902: "5", 903: "5", 901: "0-7"}
+
+
+@pytest.mark.parametrize("order", ["r1", ""])
+@pytest.mark.parametrize("source", [IOTHREAD, vcpu(0)])
+def test_a_worker_of_a_part_is_restored_where_the_run_placed_the_emulator_too(host, journal, source, order):
+    apply(host, journal, "r1", host.change(emulator(), "4"), host.change(source, "1"))
+    start(host, emulator(), source)
+    rollback(host, journal, order)
+    assert set(host.kernel().values()) == {"0-7"}
+
+
+@pytest.mark.parametrize("order", [("r2", "r1"), ("",)])
+def test_a_worker_is_restored_although_its_part_has_an_older_change(host, journal, order):
+    """The later run moved it; the earlier one, of the emulator, did not know it."""
+    apply(host, journal, "r1", host.change(emulator(), "0-1"), host.change(vcpu(0), "2-3"))
+    start(host, emulator(), vcpu(0))
+    apply(host, journal, "r2", host.change(emulator(), "8"))
+    rollback(host, journal, *order)
+    assert set(host.kernel().values()) == {"0-7"}
+
+
+def test_a_thread_of_a_placed_vcpu_that_no_run_moved_gets_the_emulators_prior_mask(host, journal):
+    """It was unplugged, and plugged again."""
+    apply(host, journal, "r1", host.change(emulator(), "1"), host.change(vcpu(0), "2"))
+    host.threads[vcpu(0)] = []
+    start(host, vcpu(0), emulator())
+    rollback(host, journal, "")
+    assert set(host.kernel().values()) == {"0-7"}
+
+
+def test_a_worker_is_restored_after_an_undo_of_its_part_that_left_another_thread(host, journal):
+    """Another program moved the main thread away from the run's mask, so the run's change stays in force."""
+    apply(host, journal, "r1", host.change(IOTHREAD, "4"))
+    start(host, emulator(), IOTHREAD)
+    apply(host, journal, "r2", host.change(emulator(), "6"))
+    host.move(100, "0-3")
+    undo(host, journal, "r2")
+    rollback(host, journal, "r1")
+    assert (host.kernel()[100], host.kernel()[WORKER]) == ("0-3", "0-7")
