@@ -124,6 +124,9 @@ def _changed(before: Guest, after: Guest) -> str:
         return f"guest {after.name} was {before.state} and is {after.state}"
     if before.plugged != after.plugged:
         return f"guest {after.name} has other vCPUs"
+    for name in sorted(before.quotas.keys() | after.quotas.keys()):
+        if before.quotas.get(name) != after.quotas.get(name):
+            return f"guest {after.name} has another {name}"
     counters = {tap.name: (tap.rx_packets, tap.tx_packets, tap.rx_drops, tap.tx_drops) for tap in before.taps}
     if counters.keys() != {tap.name for tap in after.taps}:
         return f"guest {after.name} has other taps"

@@ -3,8 +3,8 @@
 The XML has facts that libvirt's API returns only after QEMU has answered, or never.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from lxml import etree
 
@@ -15,6 +15,7 @@ from pinner.model.guest import pins_metadata
 from pinner.model.guest.guest import DEDICATING, NovaIdentity
 from pinner.model.guest.guest_numa import STRICT, GuestCell, GuestTopology, MemoryBinding
 from pinner.model.kinds import TargetKind
+from pinner.model.machine.process import DEFAULT_PERIOD_US, CpuQuota
 
 NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")
 """The newest namespace comes first."""
@@ -60,6 +61,7 @@ class Domain:
     memory: MemoryBinding | None = None
     huge_pages: bool = False
     topology: GuestTopology | None = None
+    quotas: Mapping[str, CpuQuota] = field(default_factory=dict)
 
     @property
     def without_own_pins(self) -> "Domain":
@@ -114,6 +116,7 @@ def parse(xml: str) -> Domain:
         memory=memory(domain),
         huge_pages=has_huge_pages(domain),
         topology=_topology(domain),
+        quotas=dict(_quotas(domain)),
     )
 
 
@@ -257,6 +260,15 @@ def _topology(domain: etree._Element) -> GuestTopology | None:
     sockets, dies, clusters, cores, threads = (_number(element.get(name, "1"), MAX_CPUS) for name in names)
     found = GuestTopology(sockets, dies * clusters * cores, threads)
     return found if 0 < found.sockets * found.cores * found.threads <= MAX_CPUS else None
+
+
+def _quotas(domain: etree._Element) -> Iterator[tuple[str, CpuQuota]]:
+    """A quota below 1 is no limit; without a period it is the kernel's."""
+    for name in ("vcpu", "global", "emulator", "iothread"):
+        prefix = "" if name == "vcpu" else f"{name}_"
+        quota, period = (domain.findtext(f"cputune/{prefix}{which}", "0") for which in ("quota", "period"))
+        if quota.isdecimal() and period.isdecimal() and 0 < int(quota) < 1 << 63:
+            yield f"{name}_quota", CpuQuota(int(quota), int(period) or DEFAULT_PERIOD_US)
 
 
 def has_huge_pages(domain: etree._Element) -> bool:

@@ -130,6 +130,7 @@ def read_guest(
         shared_vcpus=shared_vcpus(xml.nova, len(xml.vcpus)),
         cpu_limits=units.limits_of(pid),
         topology=xml.topology,
+        quotas=xml.quotas,
     )
 
 

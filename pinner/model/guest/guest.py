@@ -13,7 +13,7 @@ from pinner.model.errors import Invalid
 from pinner.model.guest.guest_numa import GuestNuma, GuestTopology
 from pinner.model.guest.nova import cpus
 from pinner.model.kinds import PartitionState, TargetKind
-from pinner.model.machine.process import CpuLimit, Thread
+from pinner.model.machine.process import CpuLimit, CpuQuota, Thread
 
 MIGRATION = ("live_migration", "multifdsend", "multifdrecv", "mig/")
 """The first letters of QEMU's migration threads."""
@@ -205,6 +205,8 @@ class Guest:
     Partitions are in ``cgroups``."""
     topology: GuestTopology | None = field(default=None, metadata={"exclude_if": lambda topology: topology is None})
     """What its definition says (<topology>); null: nothing, and left out in JSON."""
+    quotas: Mapping[str, CpuQuota] = field(default_factory=dict, metadata={"exclude_if": lambda quotas: not quotas})
+    """Limits of libvirt, by the name that `virsh schedinfo` gives them (vcpu_quota, emulator_quota)."""
 
     @property
     def migration_threads(self) -> tuple[Thread, ...]:

@@ -60,6 +60,21 @@ class CpuLimit:
         return f"cgroup {self.path}"
 
 
+DEFAULT_PERIOD_US = 100_000
+"""The kernel's (scheduler/sched-bwc.rst)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuQuota:
+    """So much run time for each period: the CPU limit of a cgroup, or of one that libvirt makes for a guest."""
+
+    quota_us: int
+    period_us: int = DEFAULT_PERIOD_US
+
+    def __str__(self) -> str:
+        return f"{self.quota_us} us of each {self.period_us} us"
+
+
 @dataclass(frozen=True, slots=True)
 class Thread:
     """A thread. The kernel reuses ids, so the start time (field 22 of /proc/TID/stat) identifies it, too."""

@@ -16,7 +16,7 @@ from pinner.model.guest.guest_numa import GuestCell, GuestNuma, GuestTopology, M
 from pinner.model.guest.nova import NovaConf
 from pinner.model.kinds import Governor, PartitionState
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
-from pinner.model.machine.process import CpuLimit, Process, Thread
+from pinner.model.machine.process import CpuLimit, CpuQuota, Process, Thread
 from pinner.model.machine.topology import Cache, Device, FrequencyDomain, HugePages, Topology
 from pinner.model.settings.cards import CardQueues, GuestQueue, GuestRps, RpsQueue, RxCoalescing, RxRing
 from pinner.model.snapshot import Snapshot
@@ -79,6 +79,7 @@ def _cells() -> Any:
         own_pins=(PartPin("vcpu", 0, cpus("1")),),
         cgroups=(Cgroup("/machine.slice/g1", PartitionState("member", CpuSet())),),
         cpu_limits=(CpuLimit("machine.slice", cpus("0-15")),),
+        quotas={"vcpu_quota": CpuQuota(50_000, 100_000)},
     )
 
 

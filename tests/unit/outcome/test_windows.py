@@ -9,6 +9,7 @@ from support.values import NOON, cpus, make_run, sample_snapshot
 from pinner import codec
 from pinner.model.event import HostEvent
 from pinner.model.guest.guest import Tap, Vcpu
+from pinner.model.machine.process import CpuQuota
 from pinner.model.outcome.outcome import Outcome, Sample, Window
 from pinner.outcome.verdict import outcome
 from pinner.outcome.windows import crossed, disturbed, jumped, reported, shifted, window
@@ -53,6 +54,7 @@ DISTURBED = {
     "guest db1 came": (GUEST, replace(GUEST, uuid="db", name="db1")),
     "guest web1 has other vCPUs": (replace(GUEST, vcpus=(Vcpu(0, None, cpus("0-3")),)),),
     "guest web1 has other taps": (replace(GUEST, taps=()),),
+    "guest web1 has another global_quota": (replace(GUEST, quotas={"global_quota": CpuQuota(50_000)}),),
     "a counter of the tap vnet0 of guest web1 was reset": (replace(GUEST, taps=(OTHER_TAP,)),),
 }
 
@@ -61,6 +63,12 @@ DISTURBED = {
 def test_what_happened_to_a_guest_is_named(why):
     assert disturbed(host(GUEST), host(*DISTURBED[why])) == why
     assert disturbed(host(GUEST), host(GUEST)) == ""
+
+
+def test_another_limit_of_the_same_kind_is_named():
+    low, high = (replace(GUEST, quotas={"vcpu_quota": CpuQuota(quota)}) for quota in (5000, 50_000))
+    assert disturbed(host(low), host(high)) == "guest web1 has another vcpu_quota"
+    assert disturbed(host(low), host(low)) == ""
 
 
 def test_a_guest_that_leaves_disturbs_from_the_begin():

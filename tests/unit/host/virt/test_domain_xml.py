@@ -8,6 +8,7 @@ from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import NovaIdentity
+from pinner.model.machine.process import CpuQuota
 
 FULL = """<domain type='kvm' id='3'>
   <name>web</name><memory unit='KiB'>2097152</memory>
@@ -55,6 +56,21 @@ def test_all_fields_of_a_domain():
     assert domain.taps == (("tap12", "52:54:00:00:00:01"),)
     assert domain.pci == ("0000:3b:00.1", "0001:5e:1f.0")
     assert (domain.nova, domain.dedicated) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("tune", "quotas"),
+    [
+        ("<period>50000</period><quota>20000</quota>", {"vcpu_quota": CpuQuota(20000, 50000)}),
+        ("<quota>-1</quota><global_quota>0</global_quota><emulator_quota>odd</emulator_quota>", {}),
+        ("<emulator_period>9</emulator_period><emulator_quota>3000</emulator_quota><iothread_quota>2000</iothread_quota>",
+         {"iothread_quota": CpuQuota(2000, 100000), "emulator_quota": CpuQuota(3000, 9)}),
+        ("<global_period>0</global_period><global_quota>17592186044415</global_quota>",
+         {"global_quota": CpuQuota(17592186044415, 100000)}),
+    ],
+)  # fmt: skip
+def test_a_quota_is_a_limit_where_it_is_positive(tune, quotas):
+    assert domain_xml.parse(f"<domain><cputune>{tune}</cputune></domain>").quotas == quotas
 
 
 NOVA = """<domain><metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1">
