@@ -6,18 +6,17 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from pinner.checks.common import (
     NUMA_LOCAL,
-    NotKnown,
     command,
     device_node,
     find_each,
     flavor,
-    grown,
     homes,
     host_subject,
     memory_homes,
     own_cpus,
     plans,
 )
+from pinner.checks.limits import WARN_PERCENT, Waits, find_limits, split
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, Vcpu
 from pinner.model.guest.guest_numa import GuestTopology
@@ -27,45 +26,36 @@ from pinner.model.settings.cpu_weights import RAISED, SLICE, WEIGHT, why_not
 from pinner.model.snapshot import Snapshot, vcpu_threads
 from pinner.model.text import counted
 
-WARN_PERCENT, CRITICAL_PERCENT = 5.0, 10.0
+CRITICAL_PERCENT = 10.0
 HOST_PERCENT = 5.0
 """Per cent of the time of the CPUs on which vCPUs wait."""
 READY = "Linux: Documentation/scheduler/sched-stats.rst (/proc/<pid>/schedstat); VMware KB 2002181 (CPU ready)"
 
 
-def waiting(before: HostSample, now: HostSample, tid: int, seconds: float) -> float:
-    """Per cent of the sample. Raises NotKnown."""
-    earlier, later = before.threads.get(tid), now.threads.get(tid)
-    if earlier is None or later is None:
-        raise NotKnown(f"/proc/{tid}/schedstat could not be read twice")
-    return 100 * grown("run delay", earlier.wait_ns, later.wait_ns) / (seconds * 1e9)
-
-
 def _run_delay(reading: HostReading) -> Iterator[Found]:
-    before, now = reading.before, reading.now
-    if before is None or not now.threads:  # a kernel without schedstat
+    if reading.before is None or not reading.now.threads:  # a kernel without schedstat
         return
+    waits = Waits(reading)
 
     def find(guest: Guest) -> Iterator[Found]:
-        delays = {
-            vcpu.id: waiting(before, now, vcpu.thread.tid, reading.seconds) for vcpu in guest.vcpus if vcpu.thread
-        }
-        slow = {vcpu: delay for vcpu, delay in delays.items() if delay >= WARN_PERCENT}
+        delays = {vcpu.id: waits.of(vcpu.thread.tid) for vcpu in guest.vcpus if vcpu.thread}
+        slow = {vcpu: delay for vcpu, delay in delays.items() if delay.contention >= WARN_PERCENT}
         if slow:
-            worst = max(slow.values())
+            worst = max(slow.values(), key=lambda delay: delay.contention)
             yield Found(
                 Subject("guest", guest.name),
-                f"{len(slow)} of {len(delays)} vCPUs of guest {guest.name} wait {worst:.3g} % of the time for a CPU",
+                f"{len(slow)} of {len(delays)} vCPUs of guest {guest.name} wait {worst.contention:.3g} % of the time "
+                "for a CPU",
                 (
-                    Evidence("worst run delay", worst, "%"),
+                    *split(worst),
                     Evidence("slow vCPUs", len(slow)),
-                    *(Evidence(f"vCPU {vcpu} run delay", delay, "%") for vcpu, delay in slow.items()),
+                    *(Evidence(f"vCPU {vcpu} run delay", delay.contention, "%") for vcpu, delay in slow.items()),
                 ),
                 (
                     *plans(NUMA_LOCAL),
                     Remedy("pinner compare", "as any user, to compare the strategies first"),
                 ),
-                "critical" if worst >= CRITICAL_PERCENT else None,
+                "critical" if worst.contention >= CRITICAL_PERCENT else None,
             )
 
     yield from find_each(reading.snapshot.guests, lambda guest: Subject("guest", guest.name), find)
@@ -83,7 +73,8 @@ def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
     isolated, vcpus = reading.snapshot.topology.isolated, list(vcpu_threads(reading.snapshot))
     if not all(vcpu.tid in before.threads and vcpu.tid in now.threads for vcpu in vcpus):
         return  # the check of the run delay says so
-    slow = [vcpu for vcpu in vcpus if waiting(before, now, vcpu.tid, reading.seconds) >= WARN_PERCENT]
+    waits = Waits(reading)
+    slow = [vcpu for vcpu in vcpus if waits.of(vcpu.tid).contention >= WARN_PERCENT]
     shared = union(vcpu.affinity for vcpu in slow) - isolated
     cpus = CpuSet.of(cpu for cpu in shared if cpu in before.spare_ms and cpu in now.spare_ms)
     if not cpus or (used := _used_by_host(reading, before, cpus)) < HOST_PERCENT * len(cpus):
@@ -273,11 +264,19 @@ CHECKS = (
     HostCheck(
         code="vcpu-run-delay",
         severity="warning",
-        summary=f"vCPUs wait {WARN_PERCENT:g} % of the time or more for a CPU",
+        summary=f"vCPUs wait {WARN_PERCENT:g} % of the time or more for a CPU, not counting what a CPU limit takes",
         why="a guest sees this time as steal: it stands still, and its own locks and timers stand still with it",
         source=READY,
         find=_run_delay,
         critical=f"{CRITICAL_PERCENT:g} % or more",
+    ),
+    HostCheck(
+        code="guest-cpu-limit",
+        severity="warning",
+        summary=f"a CPU limit stops threads of a guest {WARN_PERCENT:g} % of the time or more",
+        why="the guest sees this time as steal, and no other placement gives it back: only a higher limit does",
+        source="Linux: Documentation/scheduler/sched-bwc.rst; libvirt: formatdomain.html (cputune quota)",
+        find=find_limits,
     ),
     HostCheck(
         code="host-delays-vcpus",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pinner.model.machine.interrupts import Balancer, DeviceIrqs
+from pinner.model.machine.process import CpuQuota
 from pinner.model.plan.plan import NO_ROLES, Roles
 from pinner.model.settings.cards import CardQueues, RefusedSetting, RpsQueue, RxCoalescing, RxRing
 from pinner.model.snapshot import Snapshot
@@ -119,6 +120,18 @@ class ThreadTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class Throttled:
+    """How long CPU limits stopped a cgroup since it exists, all its CPUs together."""
+
+    quota: CpuQuota | None
+    """Its own limit; null: it has none (now)."""
+    own_ns: int
+    """By its own limit. The kernel counts in the cgroup that has the limit alone."""
+    any_ns: int | None
+    """By its own and those above it (cpu.stat.local); null before Linux 6.7."""
+
+
+@dataclass(frozen=True, slots=True)
 class Storage:
     folder: str
     total_kib: int
@@ -139,6 +152,10 @@ class HostSample:
     idle: tuple[IdleState, ...] = ()
     threads: Mapping[int, ThreadTimes] = field(default_factory=dict)
     """By id, those of guests and of the kernel."""
+    throttled: Mapping[str, Throttled] = field(default_factory=dict)
+    """By path below the mount, cgroups that a limit of their own stopped, and those of the threads below."""
+    cgroups: Mapping[int, str] = field(default_factory=dict)
+    """By thread of a guest, its cgroup where a limit stopped that or one above it."""
     spare_ms: Mapping[int, int] = field(default_factory=dict)
     """By CPU: the time in which no thread ran there (idle, interrupts, stolen)."""
     pressure: Mapping[str, float] = field(default_factory=dict)

@@ -37,12 +37,12 @@ class Part(NamedTuple):
     part: int | None
 
 
-def path_of(root: Path, tid: int) -> str:
-    """The process's cpuset below the controller's mount; ``/``: not confined. Raises OSError where the thread has
+def path_of(root: Path, tid: int, controller: str = "cpuset") -> str:
+    """The thread's cgroup below the controller's mount; ``/``: not confined. Raises OSError where the thread has
     ended."""
     rows = parse_rows(files.read(f"{root}/proc/{tid}/cgroup"))
     unified = next((path for controllers, path in rows if controllers == ""), "/")
-    return next((path for controllers, path in rows if "cpuset" in controllers.split(",")), unified)
+    return next((path for controllers, path in rows if controller in controllers.split(",")), unified)
 
 
 def parse_rows(cgroup: bytes) -> list[tuple[str, str]]:

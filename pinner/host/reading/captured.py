@@ -70,7 +70,14 @@ def scrubbed(reading: SavedReading) -> SavedReading:
 
 
 def _without_names(sample: HostSample, cards: set[str]) -> HostSample:
-    return replace(sample, nics=tuple(nic for nic in sample.nics if nic.name in cards), sockets=(), unread={})
+    return replace(
+        sample,
+        nics=tuple(nic for nic in sample.nics if nic.name in cards),
+        sockets=(),
+        throttled={},
+        cgroups={},
+        unread={},
+    )
 
 
 def _without_arguments(settings: SavedSettings, cards: set[str]) -> SavedSettings:

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from pinner.host.kernel import files, kernel, procfs
 from pinner.host.kernel.cgroups import cpu_weight
 from pinner.host.reading import network
+from pinner.host.reading.throttled import NO_LIMITS, read_throttled
 from pinner.host.settings.coalescing import RECEIVED, with_packet_rates
 from pinner.host.settings.irqs import MAX_IRQS, name_of
 from pinner.model.errors import Busy
@@ -80,6 +81,9 @@ class _Parts:
 def _sample(root: Path, snapshot: Snapshot) -> HostSample:
     parts, mount = _Parts(), kernel.cpuset_mount(root)
     read, guests = parts.read, [guest.pid for guest in snapshot.guests]
+    times: Mapping[int, ThreadTimes] = read("thread times", lambda: read_times(root, tuple(_tids(snapshot))), {})
+    # After the times of the threads: a limit counts what it took when the thread runs again, like these.
+    throttled, cgroups = read("CPU limits", lambda: read_throttled(root, tuple(_guest_tids(snapshot))), NO_LIMITS)
     return HostSample(
         irqs=read("interrupts", lambda: read_irq_counts(root), ()),
         nics=read("counters of network interfaces", lambda: network.read_nic_counters(root), ()),
@@ -87,7 +91,9 @@ def _sample(root: Path, snapshot: Snapshot) -> HostSample:
         counters=read("network counters", lambda: network.read_counters(root), {}),
         sockets=read("UDP sockets", lambda: network.read_sockets(root), ()),
         idle=read("idle states", lambda: read_idle(root), ()),
-        threads=read("thread times", lambda: read_times(root, tuple(_tids(snapshot))), {}),
+        threads=times,
+        throttled=throttled,
+        cgroups=cgroups,
         spare_ms=read("CPU times", lambda: read_spare(root), {}),
         pressure=read("pressure", lambda: read_pressure(root, mount.folder), {}),
         swapped_kib=read("swapped memory", lambda: read_swapped(root, guests), {}),
@@ -113,12 +119,16 @@ def _placers(snapshot: Snapshot) -> Iterator[int]:
 
 
 def _tids(snapshot: Snapshot) -> Iterator[int]:
+    kernel = (process for process in snapshot.processes if process.kernel)
+    yield from (thread.tid for process in kernel for thread in process.threads)
+    yield from _guest_tids(snapshot)
+
+
+def _guest_tids(snapshot: Snapshot) -> Iterator[int]:
     guests = {guest.pid for guest in snapshot.guests}
-    for process in snapshot.processes:
-        if process.kernel or process.pid in guests:
-            yield from (thread.tid for thread in process.threads)
-    for guest in snapshot.guests:
-        yield from (thread.tid for thread in guest.vhost_threads)
+    of_guests = (process for process in snapshot.processes if process.pid in guests)
+    yield from (thread.tid for process in of_guests for thread in process.threads)
+    yield from (thread.tid for guest in snapshot.guests for thread in guest.vhost_threads)
 
 
 SETTINGS = (

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Generic, Literal, TypeVar
 
 from pinner.model.change import Target, ThreadKey, ThreadMask
@@ -45,6 +46,12 @@ worked      a restricted thread used more than RESERVING_LOAD since it started, 
 """
 
 ROOT = "/"
+
+
+def cgroup_with_parents(path: str) -> tuple[str, ...]:
+    """This cgroup and those above it, without the mount; none for a path that leaves it."""
+    folder = PurePosixPath(path)
+    return () if ".." in folder.parts else tuple(map(str, (folder, *folder.parents)))[:-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,19 @@ from support.hosts import cpus, guest, plain, snapshot
 
 from pinner.model.guest.guest import Guest, Tap
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.machine.process import CpuQuota
 from pinner.model.machine.topology import Device, Topology
 from pinner.model.outcome.check import CheckFinding
-from pinner.model.reading import HostDetails, HostReading, HostSample, IrqCounts, Nic, NicCounters, ThreadTimes
+from pinner.model.reading import (
+    HostDetails,
+    HostReading,
+    HostSample,
+    IrqCounts,
+    Nic,
+    NicCounters,
+    ThreadTimes,
+    Throttled,
+)
 from pinner.model.settings.cards import NO_ROOM, CardQueues, RefusedSetting, RpsQueue, RxCoalescing, RxRing
 from pinner.model.snapshot import Snapshot
 from pinner.service.hosts.checker import HostChecker
@@ -170,6 +180,25 @@ def delayed(of: Guest, percent: float) -> tuple[HostSample, HostSample]:
     wait = round(percent / 100 * SECONDS * 1e9)
     first, second = ({tid: ThreadTimes(5, at) for tid in tids} for at in (1000, 1000 + wait))
     return HostSample(threads=first), HostSample(threads=second)
+
+
+def limited(
+    of: Guest, percent: float, limits: Mapping[str, float], before: int = 0, any_percent: float | None = None
+) -> tuple[HostSample, HostSample]:
+    """Two samples between which every vCPU waited so much of the time, and a limit of each of these cgroups counted so
+    much. vCPU N is in the cgroup guest/vcpuN."""
+    cgroups = {vcpu.thread.tid: f"guest/vcpu{vcpu.id}" for vcpu in of.vcpus if vcpu.thread}
+
+    def stopped(times: int) -> dict[str, Throttled]:
+        def ns(share: float) -> int:
+            return before + times * round(share / 100 * SECONDS * 1e9)
+
+        of_any = None if any_percent is None else ns(any_percent)
+        of_none = dict.fromkeys(cgroups.values(), Throttled(None, before, of_any))
+        return of_none | {path: Throttled(CpuQuota(20_000), ns(share), of_any) for path, share in limits.items()}
+
+    first, second = delayed(of, percent)
+    return replace(first, throttled=stopped(0), cgroups=cgroups), replace(second, throttled=stopped(1), cgroups=cgroups)
 
 
 def findings(of: HostReading) -> tuple[CheckFinding, ...]:

@@ -20,6 +20,7 @@ CASES = {**CPUS, **HOSTS, **NETWORK}
 FIELD = Path(__file__).parents[2] / "data/field"
 NOT_APPLIED = {
     "clocksource-slow": {"tsc="},
+    "guest-cpu-limit": {"systemctl (restart|set-property)"},
     "guest-swapped": {"<", "swapoff"},
     "guest-topology-contradicts": {"<"},
     "guest-weights-differ": {"virsh schedinfo"},

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from support.hosts import cpus
-from support.made_up.readings import Seen, delayed, irq, placed, reading
+from support.made_up.readings import Seen, delayed, irq, limited, placed, reading
 
 from pinner.model.machine.interrupts import Balancer
 from pinner.model.settings.cpu_weights import SLICE
@@ -18,6 +18,18 @@ def irqs(before, now=None, **more):
 def waits(percent):
     before, now = delayed(GUEST, percent)
     return reading(before, now, guests=[GUEST])
+
+
+def stopped(percent):
+    """A limit of the slice of all guests took so much of the time in which each of four vCPUs waited half of it."""
+    before, now = (
+        replace(sample, spare_ms=dict.fromkeys(range(16), at))
+        for sample, at in zip(limited(GUEST, 50.0, {"machine.slice": 0.0}), (0, 1900), strict=True)
+    )
+    cgroups = {tid: "machine.slice" for tid in now.cgroups}
+    limit = {path: replace(each, own_ns=round(4 * percent * 2e7)) for path, each in now.throttled.items()}
+    samples = replace(before, cgroups=cgroups), replace(now, cgroups=cgroups, throttled=limit)
+    return reading(*samples, guests=[GUEST])
 
 
 def beside(spare, **more):
@@ -45,6 +57,7 @@ CASES = {
     "irq-off-node": (irqs(irq(40, "0", {0: 5})), irqs(irq(40, "9", {9: 5}))),
     "irqbalance-unbanned": (balancer(""), balancer("2-7")),
     "vcpu-run-delay": (waits(7.0), waits(2.0)),
+    "guest-cpu-limit": (stopped(48.0), stopped(2.0)),
     # The vCPUs did not run at all: the host's processes took the rest.
     "host-delays-vcpus": (beside(1800), beside(1950)),
 }

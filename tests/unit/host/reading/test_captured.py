@@ -11,7 +11,7 @@ from support.made_up.readings import Seen, counted, host, irq, nic, placed, read
 from pinner.host.reading import captured
 from pinner.model.errors import Invalid
 from pinner.model.machine.interrupts import Balancer
-from pinner.model.reading import HostDetails, HostSample, SavedReading, Storage, UdpSocket
+from pinner.model.reading import HostDetails, HostSample, SavedReading, Storage, Throttled, UdpSocket
 from pinner.model.settings.cpu_weights import SLICE
 
 BALANCER = Balancer(812, "--secret", cpus(""), 7, banned_now=cpus("4-7"))
@@ -91,6 +91,7 @@ def test_two_samples_are_some_time_apart(tmp_path, seconds, wanted):
 
 def test_a_scrubbed_reading_names_no_tap_no_address_and_no_argument():
     sample = HostSample(nics=seen().now.nics, sockets=(UdpSocket("10.1.2.3:53", 1, 0, 5, 0),), unread={"a": "secret"})
+    sample = replace(sample, throttled={"secret": Throttled(None, 1, None)}, cgroups={5: "secret"})
     details = HostDetails(
         nics=seen().details.nics,
         storage=(Storage("/secret", 1, 1),),

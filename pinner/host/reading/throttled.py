@@ -1,0 +1,67 @@
+"""How long CPU limits stopped the threads of guests (scheduler/sched-bwc.rst, admin-guide/cgroup-v2.rst).
+
+The kernel counts in the cgroup that has the limit: neither the cgroups below nor those above have the time. Since Linux
+6.7, cpu.stat.local of a cgroup has the time of its own limit and of those above it.
+"""
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from pathlib import Path
+
+from pinner.host.kernel import files
+from pinner.host.kernel.cgroups import path_of
+from pinner.host.kernel.kernel import Mount, mount_of
+from pinner.model.machine.process import DEFAULT_PERIOD_US, CpuQuota, cgroup_with_parents
+from pinner.model.reading import Throttled
+
+_STATS = {"v1": ("throttled_time", 1), "v2": ("throttled_usec", 1000)}
+"""The counter of cpu.stat and cpu.stat.local, and its nanoseconds."""
+
+_Limits = tuple[Mapping[str, Throttled], Mapping[int, str]]
+NO_LIMITS: _Limits = {}, {}
+
+
+def read_throttled(root: Path, tids: Collection[int]) -> _Limits:
+    """HostSample.throttled and .cgroups. Ended threads, and those that no limit ever stopped, are left out."""
+    mount = mount_of(root, "cpu")
+    read = cache(lambda path: throttled(mount, path))
+    found: dict[str, Throttled] = {}
+    cgroups: dict[int, str] = {}
+    for tid in tids if mount.version != "none" else ():
+        try:
+            path = path_of(root, tid, "cpu").strip("/")
+        except OSError:
+            continue
+        limits = {above: times for above in cgroup_with_parents(path) if (times := read(above)) and times.own_ns}
+        if limits and (own := read(path)):
+            found |= {**limits, path: own}
+            cgroups[tid] = path
+    return found, cgroups
+
+
+def throttled(mount: Mount, path: str) -> Throttled | None:
+    """None for a cgroup without the controller."""
+    folder = mount.folder / path
+    own = _nanoseconds(folder / "cpu.stat", mount)
+    if own is None:
+        return None
+    return Throttled(_quota(folder, mount), own, _nanoseconds(folder / "cpu.stat.local", mount))
+
+
+def _nanoseconds(file: Path, mount: Mount) -> int | None:
+    name, factor = _STATS[mount.version]
+    for line in (files.text(file) or "").splitlines():
+        words = line.split()
+        if words[:1] == [name] and len(words) == 2 and words[1].isdecimal():
+            return int(words[1]) * factor
+    return None
+
+
+def _quota(folder: Path, mount: Mount) -> CpuQuota | None:
+    """cpu.max is ``max 100000`` without a limit, cpu.cfs_quota_us is -1."""
+    if mount.version == "v1":
+        quota, period = files.number(folder / "cpu.cfs_quota_us"), files.number(folder / "cpu.cfs_period_us")
+    else:
+        words = [int(word) if word.isdecimal() else None for word in (files.text(folder / "cpu.max") or "").split()]
+        quota, period = [*words, None, None][:2]
+    return None if quota is None else CpuQuota(quota, period or DEFAULT_PERIOD_US)
