@@ -73,10 +73,12 @@ DEFAULT_PERIOD_US = 100_000
 
 @dataclass(frozen=True, slots=True)
 class CpuQuota:
-    """So much run time for each period: the CPU limit of a cgroup, or of one that libvirt makes for a guest."""
+    """The CPU limit of a cgroup, all its CPUs together."""
 
     quota_us: int
+    """Run time in each period."""
     period_us: int = DEFAULT_PERIOD_US
+    """The length of a period."""
 
     def __str__(self) -> str:
         return f"{self.quota_us} us of each {self.period_us} us"
