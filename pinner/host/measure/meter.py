@@ -7,14 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from pinner.host.kernel import files, procfs
+from pinner.host.kernel import cgroups, files, procfs
+from pinner.host.kernel.kernel import mount_of
 from pinner.host.processes import qemu
 from pinner.host.reading.network import read_softnet
+from pinner.host.reading.throttled import own_ns
 from pinner.host.virt.guests import ActiveDomain
 from pinner.model.change import ThreadKey
 from pinner.model.errors import Gone, PinnerError
 from pinner.model.kinds import TargetKind
+from pinner.model.machine.process import cgroup_with_parents
 from pinner.model.outcome.measures import HOST, Counts, Pings, ThreadCount
+from pinner.model.settings.cpu_weights import SLICE
 
 _RX_LOSSES = ("rx_dropped", "rx_missed_errors", "rx_fifo_errors", "tx_dropped")
 """A packet found no room (ABI/testing/sysfs-class-net-statistics)."""
@@ -85,6 +89,7 @@ class HostMeter:
         self._clock = clock
         self._pings_of = pings_of
         self._guests: tuple[MeteredGuest, ...] = ()
+        self._cgroups: tuple[str, ...] = ()
         self._listed = -_LIST_SECONDS
 
     def __call__(self) -> tuple[Counts, ...]:
@@ -94,7 +99,8 @@ class HostMeter:
             with suppress(PinnerError):
                 domains = self._libvirt.active()
                 self._guests = metered_guests(self._root, domains, self._libvirt.users)
-        all_counts = [count_host(self._root, self._clock)]
+                self._cgroups = guest_cgroups(self._root, (guest.pid for guest in self._guests))
+        all_counts = [count_host(self._root, self._clock, self._cgroups)]
         pings = self._pings_of(self._guests)
         for guest in self._guests:
             with suppress(Gone):
@@ -112,8 +118,8 @@ def count_guest(root: Path, guest: MeteredGuest, clock: Callable[[], float] = ti
     return Counts(guest.uuid, guest.name, at, threads, {"drops": drops})
 
 
-def count_host(root: Path, clock: Callable[[], float] = time.monotonic) -> Counts:
-    """What this kernel does not count is left out."""
+def count_host(root: Path, clock: Callable[[], float] = time.monotonic, cgroups: Iterable[str] = ()) -> Counts:
+    """What this kernel does not count is left out. ``cgroups``: those of guests, and above them."""
     totals = {
         "use_host": _used(root),
         "pressure": _pressure(root),
@@ -124,7 +130,7 @@ def count_host(root: Path, clock: Callable[[], float] = time.monotonic) -> Count
             if (root / "sys/class/net" / nic / "device").exists()
             for name, value in _statistics(root, nic, _RX_LOSSES)
         },
-        "throttled": _throttled(root),
+        "throttled": _throttled(root, cgroups),
     }
     return Counts(HOST, "", clock(), {}, totals)
 
@@ -180,15 +186,22 @@ def _softnet(root: Path) -> dict[str, dict[str, float]]:
     }
 
 
-def _throttled(root: Path) -> dict[str, float]:
-    """Milliseconds in which CPU limits stopped machine.slice, v2 or v1."""
-    for path, key, unit in (
-        ("sys/fs/cgroup/machine.slice/cpu.stat", "throttled_usec", 1e3),
-        ("sys/fs/cgroup/cpu/machine.slice/cpu.stat", "throttled_time", 1e6),
-    ):
-        fields: Mapping[str, str] = dict(
-            line.split(maxsplit=1) for line in (files.text(root / path) or "").splitlines() if " " in line
-        )
-        if key in fields:
-            return {"machine.slice": int(fields[key]) / unit}
-    return {}
+def guest_cgroups(root: Path, qemus: Iterable[int]) -> tuple[str, ...]:
+    """Below the mount: those of guests, with all parts, and those above them."""
+    mount = mount_of(root, "cpu")
+    paths = {SLICE}
+    for pid in qemus if mount.version != "none" else ():
+        try:
+            folder = cgroups.of_guest(mount.folder / cgroups.path_of(root, pid, "cpu").strip("/"))
+        except OSError:
+            continue
+        for below, _ in cgroups.parts(folder):
+            paths.update(cgroup_with_parents(str(below.relative_to(mount.folder))))
+    return tuple(sorted(paths))
+
+
+def _throttled(root: Path, paths: Iterable[str]) -> dict[str, float]:
+    """Milliseconds. The kernel counts in the cgroup that has the limit."""
+    mount = mount_of(root, "cpu")
+    stopped = ((path, own_ns(mount, path)) for path in paths) if mount.version != "none" else ()
+    return {path: nanoseconds / 1e6 for path, nanoseconds in stopped if nanoseconds is not None}

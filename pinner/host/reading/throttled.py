@@ -42,10 +42,15 @@ def read_throttled(root: Path, tids: Collection[int]) -> _Limits:
 def throttled(mount: Mount, path: str) -> Throttled | None:
     """None for a cgroup without the controller."""
     folder = mount.folder / path
-    own = _nanoseconds(folder / "cpu.stat", mount)
+    own = own_ns(mount, path)
     if own is None:
         return None
     return Throttled(_quota(folder, mount), own, _nanoseconds(folder / "cpu.stat.local", mount))
+
+
+def own_ns(mount: Mount, path: str) -> int | None:
+    """Throttled.own_ns; None for a cgroup without the controller."""
+    return _nanoseconds(mount.folder / path / "cpu.stat", mount)
 
 
 def _nanoseconds(file: Path, mount: Mount) -> int | None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pinner.host.kernel import procfs
-from pinner.host.measure.meter import HostMeter, MeteredGuest, count_guest, count_host
+from pinner.host.measure.meter import HostMeter, MeteredGuest, count_guest, count_host, guest_cgroups
 from pinner.model.change import ThreadKey
 from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPermitted, PinnerError
-from pinner.model.outcome.measures import HOST, measured
+from pinner.model.outcome.measures import HOST, Counts, measured
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -67,7 +67,6 @@ def test_a_host_is_counted_from_the_kernel_s_files(tmp_path):
             "sys/class/net/eth0/device/vendor": "0x8086\n",
             "sys/class/net/eth0/statistics/rx_missed_errors": "12\n",
             "sys/class/net/vnet0/statistics/rx_dropped": "99\n",
-            "sys/fs/cgroup/machine.slice/cpu.stat": "usage_usec 1\nthrottled_usec 7000\n",
         },
     )
     totals = count_host(root).totals
@@ -76,7 +75,41 @@ def test_a_host_is_counted_from_the_kernel_s_files(tmp_path):
     assert totals["softnet_drops"] == {"cpu2": 10}
     assert totals["squeezed"] == {"cpu2": 3}
     assert totals["nic_drops"] == {"eth0 rx_missed_errors": 12}
-    assert totals["throttled"] == {"machine.slice": 7.0}
+
+
+SCOPE = "machine.slice/g.scope"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "folder", "line"),
+    [
+        ("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "sys/fs/cgroup", "throttled_usec {}000\n"),
+        ("cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n", "sys/fs/cgroup/cpu", "throttled_time {}000000\n"),
+    ],
+    ids=["v2", "v1"],
+)
+def test_the_host_has_what_the_limits_of_all_cgroups_of_guests_took(tmp_path, mounts, folder, line):
+    """The kernel counts in the cgroup that has the limit."""
+    times = {"machine.slice": 7, SCOPE: 0, f"{SCOPE}/libvirt/vcpu0": 1312, f"{SCOPE}/libvirt/emulator": 5, "other": 9}
+    root = write(
+        tmp_path,
+        {
+            "proc/mounts": mounts,
+            "sys/fs/cgroup/cgroup.controllers": "cpu\n",
+            "proc/5/cgroup": f"3:cpu:/{SCOPE}/libvirt/emulator\n0::/{SCOPE}/libvirt/emulator\n",
+            **{f"{folder}/{path}/cpu.stat": line.format(ms) for path, ms in times.items()},
+        },
+    )
+    totals = count_host(root, cgroups=guest_cgroups(root, [5, 6])).totals
+    assert totals["throttled"] == {path: ms for path, ms in times.items() if path != "other"}
+
+
+def test_a_count_of_a_cgroup_that_fell_or_is_new_is_no_throttled_time():
+    def at(seconds, **throttled):
+        return Counts(HOST, "", seconds, {}, {"throttled": throttled})
+
+    before, after = at(0.0, kept=5.0, anew=900.0), at(5.0, kept=55.0, anew=3.0, new=4000.0)
+    assert measured(before, after).rates["throttled"] == 10.0
 
 
 def test_a_kernel_that_counts_nothing_gives_no_totals(tmp_path):
