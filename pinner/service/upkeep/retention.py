@@ -107,7 +107,7 @@ def cut_chain(chain: AgentChain, trail: AgentTrailFile, folder: Path, limits: Li
     path = folder / f"chain-{first.seq}-{last.seq}.jsonl.gz"
     due = ((head.host, record) for record in itertools.chain([first], records))
     write_durably(path, export_lines(Anchor(1, (head,)), (), due, ()))
-    chain.cut(last.seq, now)
+    chain.cut(last, now)
     return path
 
 

@@ -44,7 +44,7 @@ class AgentChain(Repository):
             return tuple(AgentRecord(*row) for row in connection.execute(query))
 
     def old(self, before: datetime, now: datetime) -> ChainHead | None:
-        """The last record that ``cut`` can remove of those before a moment. They end before the first one from the
+        """The last record that ``cut`` may remove of those before a moment. They end before the first one from the
         moment to now: a later time is of a clock that was ahead."""
         is_young = _TABLE.c.at.between(utc_text(before), utc_text(now))
         young = select(func.min(_TABLE.c.seq)).where(is_young)
@@ -57,25 +57,23 @@ class AgentChain(Repository):
             oldest = connection.execute(select(func.min(_TABLE.c.seq))).scalar()
         return ChainHead(row.seq - 1, row.previous) if row and row.seq != oldest else None
 
-    def cut(self, through: int, at: datetime) -> ChainHead:
-        """Remove old records, which were exported before; returns the head of the removed part. The rest begins with
-        the last but one record of the centre's head up to ``through``: the verification takes what is between the two
-        for old, too. Raises Invalid without one."""
+    def cut(self, last: ChainHead, at: datetime) -> None:
+        """Remove the records up to ``last``, which is of ``old`` and was exported before. Raises Invalid where the
+        chain does not have it."""
+        cut = AgentEvent(at, "", AgentAction.CHAIN_CUT, str(last.seq), "", last.hash, "cut", "pinner", "")
 
-        def remove(connection: Connection) -> ChainHead:
-            first = connection.execute(_first_kept(through)).one_or_none()
-            if first is None or not first.previous:
-                raise Invalid("through", through, "a record after two heads of the centre in the chain")
-            head = ChainHead(first.seq - 1, first.previous)
-            cut = AgentEvent(at, "", AgentAction.CHAIN_CUT, str(head.seq), "", head.hash, "cut", "pinner", "")
+        def remove(connection: Connection) -> None:
+            if connection.execute(select(_TABLE.c.hash).filter_by(seq=last.seq)).scalar() != last.hash:
+                raise Invalid("last", f"{last.seq} {last.hash}", "a record of the chain")
             append_events(connection, [cut])
-            connection.execute(delete(_TABLE).where(_TABLE.c.seq <= head.seq))
-            return head
+            connection.execute(delete(_TABLE).where(_TABLE.c.seq <= last.seq))
 
-        return write(self._engine, remove)
+        write(self._engine, remove)
 
 
 def _first_kept(through: int) -> Select[tuple[int, str]]:
+    """The last but one record of the centre's head up to ``through``: the verification takes what is between the two
+    for old, too."""
     is_start = (_TABLE.c.action == AgentAction.CENTRE_HEAD.value) & (_TABLE.c.seq <= through)
     return select(_TABLE.c.seq, _TABLE.c.previous).where(is_start).order_by(_TABLE.c.seq.desc()).offset(1).limit(1)
 

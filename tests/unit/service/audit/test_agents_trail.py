@@ -2,7 +2,7 @@
 
 import pytest
 from support.store.forgery import copy, execute, put_back, rewrite
-from support.store.trail import message
+from support.store.trail import LATER, message
 from support.values import NOON
 
 from pinner.model.errors import HostUnreachable
@@ -82,7 +82,9 @@ def test_an_agent_that_stops_answering_in_between(used, monkeypatch):
 
 def test_the_old_part_of_the_agents_trail_is_removed(used):
     removed = used.agent.audit_records(0, 1000)
-    cut = used.agent.journal.chain.cut(10_000, NOON)
+    chain = used.agent.journal.chain
+    cut = chain.old(LATER, LATER)
+    chain.cut(cut, NOON)
     used.apply()
     used.exchange()
     left = used.agent.audit_records(0, 1000)

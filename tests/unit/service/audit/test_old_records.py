@@ -1,6 +1,7 @@
 """Old records that are exported and removed leave a trail that verifies."""
 
 import gzip
+import json
 from contextlib import suppress
 from datetime import timedelta
 
@@ -41,6 +42,20 @@ def test_what_is_exported_leaves_the_centre_and_the_agent_and_verifies(used, tmp
     assert cut_chain(used.agent.journal.chain, used.agent.trail, tmp_path, limits, NOON) is None
     used.apply()
     used.exchange()
+    assert used.verify().result == "intact"
+
+
+@pytest.mark.fault(57)
+def test_the_file_has_the_records_that_the_agent_removes(used, tmp_path):
+    used.apply()
+    used.exchange()
+    number = len(used.agent.audit_records(0, 1000))
+    limits = Limits(*[timedelta(days=1)] * 3, tmp_path / "audit")
+    file = cut_chain(used.agent.journal.chain, used.agent.trail, tmp_path, limits, LATER)
+    with gzip.open(file, "rt") as lines:
+        removed = [line["agent"]["seq"] for line in map(json.loads, lines) if "agent" in line]
+    kept = [record.seq for record in used.agent.audit_records(0, 1000)]
+    assert [*removed, *kept] == list(range(1, number + 2)), "the last one says that they were removed"
     assert used.verify().result == "intact"
 
 
