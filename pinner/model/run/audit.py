@@ -14,7 +14,8 @@ OWN_ACTORS = frozenset({POLICY_ACTOR, UNAUTHENTICATED, RECOVERY})
 
 
 class AuditAction(StrEnum):
-    """Every action that pinner writes to the audit trail.
+    """Every action that pinner writes to the audit trail. None may be removed: a trail keeps its records, and verify
+    calls an unknown action forged.
 
     Grammar: ``noun.verb``, lower-case letters with one dot. The noun is the record's subject. The verb says what was
     done to it; for ``guest`` and ``drift`` also what happened (event, found, backoff).

@@ -14,7 +14,7 @@ class FindingKind(StrEnum):
     changed        a record was changed, lost or moved
     rewritten      a consistent chain is not the one from before
     cut            the last records are missing, or an older copy was put back
-    forged         the centre has a record of an action that the agent never did
+    forged         the centre has a record of an action that the agent never did, or that pinner never writes
     unreported     the centre has no record of an action of the agent
     head_missing   a signed head that the centre received is missing
     bad_signature  a signed head does not fit its signature or its key

@@ -5,12 +5,14 @@ everything of the first part, and the agent everything of the centre.
 """
 
 import itertools
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from pinner.agent.trail.signing import is_signed
+from pinner.model.errors import shown
 from pinner.model.run.agent_audit import (
     AgentAction,
     AgentRecord,
@@ -22,8 +24,17 @@ from pinner.model.run.agent_audit import (
 )
 from pinner.model.run.audit import AuditAction, ChainCheck
 from pinner.model.run.verification import MAX_FINDINGS, AgentTrail, FindingKind, TrailFinding
-from pinner.service.audit.audit_match import EXPORTED_AGE, RUN_ACTIONS, TrailMatch
+from pinner.service.audit.audit_match import BEGINS, EXPORTED_AGE, RUN_ACTIONS, TrailMatch
 from pinner.store.audit import chain
+
+_CODE = "[a-z_]+"
+_ANY = re.compile(".*", re.DOTALL)
+_RESULTS = (
+    dict.fromkeys((action.value for action in AuditAction), _ANY)
+    | dict.fromkeys(BEGINS, re.compile(f"started|(refused|allowed): {_CODE}"))
+    | {AuditAction.GUEST_EXCLUDE.value: re.compile(f"(excluded|included)(: started|: failed, {_CODE})?")}
+)
+"""The results that pinner writes, by action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +191,16 @@ class CentreCheck:
         self._start = chain.START
         self._exports: dict[ChainHead, int] = {}
         """The last deleted record of each export, with the number of the record that names it."""
+        self._invented: tuple[int, str] | None = None
+        """The first record that pinner never writes, and what it says."""
 
     def observe(self, record: Mapping[str, Any]) -> None:
         """Takes the records in their order."""
         seq = record["seq"]
         if not self.length:
             self._start = ChainHead(seq - 1, record["previous"])
+        if self._invented is None and not _is_written(record["action"], record["result"]):
+            self._invented = seq, f"{shown(record['action'])!a} with the result {shown(record['result'])!a}"
         if record["action"] == AuditAction.AUDIT_EXPORT and (last := named_purge(str(record["after"]))):
             self._exports.setdefault(last, seq)
         self.length = seq
@@ -224,9 +239,20 @@ class CentreCheck:
         elif self.purged and (why := self._why_cut()):
             text = f"the trail of the centre begins at record {self.purged + 1}, and {why}"
             yield TrailFinding(FindingKind.CUT, "centre", "", self.purged, "", text)
+        if self._invented:
+            seq, what = self._invented
+            text = f"record {seq} was forged or changed: pinner never writes {what}"
+            yield TrailFinding(FindingKind.FORGED, "centre", "", seq, "", text)
         kept = [claim for claim in self._claims if claim.head.seq > self.purged]
         for kind, seq, text in contradictions(kept, self.length, self._hashes, "the trail of the centre"):
             yield TrailFinding(kind, "centre", "", seq, "", text)
+
+
+def _is_written(action: object, result: object) -> bool:
+    """True also where one is no text: it was changed, and the check of its hash says so."""
+    if not (isinstance(action, str) and isinstance(result, str)):
+        return True
+    return action in _RESULTS and _RESULTS[action].fullmatch(result) is not None
 
 
 def contradictions(

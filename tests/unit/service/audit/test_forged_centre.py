@@ -128,6 +128,33 @@ def test_a_forged_record_with_a_correct_hash(used, action):
 
 
 @pytest.mark.fault(46)
+@pytest.mark.parametrize(
+    ("action", "subject", "result"),
+    [
+        ("run.apply ", "run-66 of plan-1", "started"),
+        ("run.\u0435nd", "run-66", "applied"),
+        ("run.apply", "run-66 of plan-1", "started "),
+        ("run.apply", "run-66 of plan-1", "applied"),
+        ("run.rollback", "run-66 of run-1", "refused"),
+        ("run.release", "run-66 of plan-1", "refused: no\napplied"),
+        ("guest.exclude", "web (00000000-0000-4000-8000-000000000001)", "excluded: done"),
+        ("guest.exclude", "web (00000000-0000-4000-8000-000000000001)", "included: failed"),
+    ],
+)
+def test_a_record_that_pinner_never_writes(used, tmp_path, action, subject, result):
+    """A list of the trail shows it like one of the agent's."""
+    forged = {"actor": "eve", "action": action, "subject": subject, "after": "", "result": result}
+    with used.stopped():
+        rewrite(used.database, lambda rows: [*rows, rows[-1] | forged])
+    number = used.store.audit.head().seq
+    file = tmp_path / "trail.jsonl"
+    file.write_text("".join(used.service.export_audit()))
+    for found in (used.verify(), verify_file(file, used.service.audit_anchor().heads[0].key, None)):
+        assert [(finding.kind.value, finding.record) for finding in found.findings] == [("forged", number)]
+        assert found.findings[0].message.isascii(), "a letter of another alphabet is not shown as its look-alike"
+
+
+@pytest.mark.fault(46)
 def test_records_of_a_host_without_an_agent_are_counted(used, tmp_path):
     """Nothing tells them from those of a host that was removed."""
     for host in ("nosuch", "h1 ", ""):
