@@ -18,7 +18,7 @@ SECONDS = min(ROWS)
 
 _PURGE_COUNTS = 3600 // SECONDS
 MAX_SUM = 1_000_000
-"""Values in one answer: an hour of 126 guests in the finest step, or of 1,388 guests in one series; 90 MiB."""
+"""Values in one answer: an hour of 77 guests in the finest step, or of 1,388 guests in one series; 90 MiB."""
 _LIMIT_SECONDS = 120.0
 
 

@@ -5,15 +5,25 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, PING, PING_LOSS, TREND, History, Measures
+from pinner.model.outcome.measures import (
+    GUEST_SERIES,
+    HOST,
+    HOST_SERIES,
+    LOSS,
+    PING_SERIES,
+    TREND,
+    History,
+    Measures,
+)
 
-SortKey = Literal["delay", "cpu", "drops", "name"]
+SortKey = Literal["delay", "cpu", "drops", "packets", "name"]
 
 HIGH_DELAY = 50.0
 """ms/s: 5 % of CPU ready time, from which on monitoring products warn."""
 
 _DELAYS = tuple(series.name for series in GUEST_SERIES if series.name.startswith("delay_"))
 _USES = tuple(series.name for series in GUEST_SERIES if series.name.startswith("use_"))
+_TRAFFIC = ("packets_in", "packets_out", "bits_in", "bits_out")
 _LATEST = 3
 """The last values that count as the latest: the newest step is not over yet."""
 
@@ -31,10 +41,12 @@ class MeasureRow:
     """Packets/s of the taps; None also for a guest without a tap."""
     trend: tuple[float | None, ...]
     """The run delay of the vCPUs, oldest first."""
-    ping: float | None = None
-    """Mean round trip in ms; None: not pinged, or no answer."""
-    ping_loss: float | None = None
-    """Per cent; None: as for ``ping``."""
+    loss: float | None
+    """Per cent of the packets, of the taps."""
+    traffic: tuple[float | None, ...]
+    """Packets/s in and out, bits/s in and out."""
+    pings: tuple[float | None, ...]
+    """By PING_SERIES; None: not pinged, or no answer."""
 
     @property
     def delay(self) -> float | None:
@@ -63,6 +75,8 @@ def sorted_rows(unsorted: Iterable[MeasureRow], by: SortKey) -> tuple[MeasureRow
             return tuple(sorted(unsorted, key=lambda row: _descending(row.use)))
         case "drops":
             return tuple(sorted(unsorted, key=lambda row: _descending(row.drops)))
+        case "packets":
+            return tuple(sorted(unsorted, key=lambda row: _descending(_sum(row.traffic[:2]))))
         case "name":
             return tuple(sorted(unsorted, key=lambda row: row.name))
 
@@ -79,8 +93,9 @@ def host_line(measures: Measures) -> str:
 def _row(history: History, trend: tuple[float | None, ...]) -> MeasureRow:
     delays = tuple(_latest(history, name) for name in _DELAYS)
     use = _sum(_latest(history, name) for name in _USES)
-    drops = _latest(history, "drops")
-    return MeasureRow(history.name, delays, use, drops, trend, _latest(history, PING), _latest(history, PING_LOSS))
+    drops, loss = _latest(history, "drops"), _latest(history, LOSS)
+    traffic, pings = (tuple(_latest(history, name) for name in names) for names in (_TRAFFIC, PING_SERIES))
+    return MeasureRow(history.name, delays, use, drops, trend, loss, traffic, pings)
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -97,6 +112,14 @@ def _descending(value: float | None) -> float:
 def _latest(history: History, name: str) -> float | None:
     values = history.values.get(name, ())[-_LATEST:]
     return next((value for value in reversed(values) if value is not None), None)
+
+
+def scaled(value: float, sign: str = "") -> str:
+    """250000 as 250k. ``sign``: + for a difference."""
+    for factor, unit, least in ((1e9, "G", 1e9), (1e6, "M", 1e6), (1e3, "k", 1e4)):
+        if abs(value) >= least:
+            return f"{value / factor:{sign}.4g}{unit}"
+    return f"{value:{sign}.1f}"
 
 
 BARS = "▁▂▃▄▅▆▇█"

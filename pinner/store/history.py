@@ -1,6 +1,6 @@
 """The history of measures on the agent's disk: an RRDtool file of fixed size for each subject, whose newest values
-replace the oldest. A file grows only once, by the series of pings, so a full disk prevents only new files and these
-series."""
+replace the oldest. A file grows only by a series that it lacks, of pings or of a later version, so a full disk prevents
+only new files and these series."""
 
 import errno
 import logging
@@ -14,7 +14,7 @@ from pathlib import Path
 import rrdtool  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
-from pinner.model.outcome.measures import HOST, PING, PING_LOSS, ROWS, History, Measured, series_of
+from pinner.model.outcome.measures import HOST, LOSS, PING_SERIES, ROWS, History, Measured, loss_share, series_of
 from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)
@@ -29,10 +29,11 @@ _OF_THE_KERNEL = frozenset(map(os.strerror, errno.errorcode))
 _SUBJECT = re.compile(r"host|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FINEST = min(ROWS)
 _KEPT_SECONDS = max(step * rows for step, rows in ROWS.items())
-_OPTIONAL = (PING, PING_LOSS)
+_OPTIONAL = PING_SERIES
 """A file has them from their first value on: most guests are not pinged."""
+_LOSS_OF = ("drops", "packets_in", "packets_out")
 ENDED_FILES = 100
-"""Files of ended guests, 36 MiB. Test systems start hundreds of guests a day; a run's outcome reads the files within
+"""Files of ended guests, 52 MiB. Test systems start hundreds of guests a day; a run's outcome reads the files within
 minutes."""
 _SMALL_STEP_SECONDS = 60
 """If the clock was set back by less, nothing is kept until it has caught up: a month's values are worth more."""
@@ -82,7 +83,10 @@ class HistoryFiles:
         except _FAILURES as error:
             raise StoreUnavailable(str(file), str(error)) from None
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
-        values = {key: column for key, column in zip(names, columns, strict=True) if not series or key in series}
+        values = dict(zip(names, columns, strict=True))
+        if values.keys() >= set(_LOSS_OF):
+            values[LOSS] = tuple(map(loss_share, *(values[key] for key in _LOSS_OF)))
+        values = {key: column for key, column in values.items() if not series or key in series}
         return History(subject, name, datetime.fromtimestamp(start + found_step, UTC), found_step, values)
 
     def subjects(self, since: datetime = _EARLIEST) -> tuple[str, ...]:
@@ -118,18 +122,18 @@ class HistoryFiles:
 
     def _write(self, file: Path, measured: Measured, second: int) -> None:
         newest = _newest(file, second)
-        if newest is not None and measured.subject not in self._checked:
-            if other := _other(file, measured.subject):
-                _put_aside(file, other)
-                newest = None
-            self._checked.add(measured.subject)
+        if newest is not None and measured.subject not in self._checked and not _has_equal_steps(file):
+            _put_aside(file, "it has other steps")
+            newest = None
         if newest is None:
             _create(file, measured.subject, second)
         elif newest >= second:
             return  # the step has a value already, or the clock was set back a little
-        names = _always(measured.subject)
-        if more := [name for name in _OPTIONAL if measured.rates.get(name) is not None]:
-            names += self._added(file, more)
+        names, more = _always(measured.subject), [name for name in _OPTIONAL if measured.rates.get(name) is not None]
+        if more or measured.subject not in self._checked:
+            wanted, names = names + more, self._added(file, names + more)
+            if names == wanted:
+                self._checked.add(measured.subject)
         values = [_number(measured.rates, name) for name in names]
         rrdtool.update(str(file), "--template", ":".join(names), ":".join([str(second), *values]))
 
@@ -180,14 +184,10 @@ def _newest(file: Path, second: int) -> int | None:
     return None
 
 
-def _other(file: Path, subject: str) -> str:
-    """How another version of pinner wrote the file, in words; empty: like this one."""
+def _has_equal_steps(file: Path) -> bool:
     info = rrdtool.info(str(file))
-    if lacking := _lacking(info, _always(subject)):
-        return f"it has no {', '.join(lacking)}"
     archives = [(info.get(f"rra[{at}].pdp_per_row"), info.get(f"rra[{at}].rows")) for at in range(len(ROWS))]
-    is_equal = info["step"] == _FINEST and archives == [(step // _FINEST, rows) for step, rows in ROWS.items()]
-    return "" if is_equal else "it has other steps"
+    return info["step"] == _FINEST and archives == [(step // _FINEST, rows) for step, rows in ROWS.items()]
 
 
 def _put_aside(file: Path, why: str) -> None:
@@ -207,7 +207,7 @@ def _modified(file: Path) -> float:
 
 
 def _always(subject: str) -> list[str]:
-    return [series.name for series in series_of(subject) if series.name not in _OPTIONAL]
+    return [series.name for series in series_of(subject) if series.name not in (LOSS, *_OPTIONAL)]
 
 
 def _source(name: str) -> str:

@@ -25,6 +25,16 @@ _RX_LOSSES = ("rx_dropped", "rx_missed_errors", "rx_fifo_errors", "tx_dropped")
 
 _TAP_LOSSES = ("rx_dropped", "tx_dropped")
 
+_TRAFFIC = {
+    "packets_in": ("tx_packets", 1),
+    "packets_out": ("rx_packets", 1),
+    "bits_in": ("tx_bytes", 8),
+    "bits_out": ("rx_bytes", 8),
+}
+"""Series to the counter of a tap and its factor. The host transmits what the guest receives."""
+
+_SWAPPED = {"rx": "tx", "tx": "rx"}
+
 _LIST_SECONDS = 30.0
 """A new guest is measured later at most by that."""
 
@@ -115,7 +125,7 @@ def count_guest(root: Path, guest: MeteredGuest, clock: Callable[[], float] = ti
         raise Gone(f"guest {guest.name}")
     at, threads = clock(), dict(_threads(root, guest))
     drops = {f"{tap} {name}": value for tap in guest.taps for name, value in _statistics(root, tap, _TAP_LOSSES)}
-    return Counts(guest.uuid, guest.name, at, threads, {"drops": drops})
+    return Counts(guest.uuid, guest.name, at, threads, {"drops": drops, **_traffic(root, guest.taps)})
 
 
 def count_host(root: Path, clock: Callable[[], float] = time.monotonic, cgroups: Iterable[str] = ()) -> Counts:
@@ -162,6 +172,18 @@ def _role(name: str) -> TargetKind:
 def _statistics(root: Path, interface: str, names: Iterable[str]) -> Iterator[tuple[str, float]]:
     for name, count in files.counts(root / "sys/class/net" / interface / "statistics", names).items():
         yield name, float(count)
+
+
+def _traffic(root: Path, taps: Iterable[str]) -> dict[str, dict[str, float]]:
+    traffic: dict[str, dict[str, float]] = {series: {} for series in _TRAFFIC}
+    for tap in taps:
+        counts = dict(_statistics(root, tap, [counter for counter, _ in _TRAFFIC.values()]))
+        if (root / "sys/class/net" / tap / "macvtap").exists():  # it counts what the guest itself receives
+            counts = {_SWAPPED[counter[:2]] + counter[2:]: count for counter, count in counts.items()}
+        for series, (counter, factor) in _TRAFFIC.items():
+            if counter in counts:
+                traffic[series][tap] = factor * counts[counter]
+    return traffic
 
 
 def _used(root: Path) -> dict[str, float]:

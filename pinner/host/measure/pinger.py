@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pinner.host.measure.meter import MeteredGuest
-from pinner.model.outcome.measures import Pings
+from pinner.model.outcome.measures import PINGS_OF_P99, Pings
 from pinner.repeated import Repeated
 from pinner.worker import Worker
 
@@ -134,8 +134,9 @@ class _PingedGuest:
         if self.silent >= SILENT_PINGS:
             self.known = None
         elif self.known is not None or not is_lost:
-            old = self.known or Pings(0, 0, 0.0)
-            self.known = Pings(old.ended + 1, old.lost + is_lost, old.ms + min(max(0.0, ms), _LONGEST_MS))
+            old, ms = self.known or Pings(0, 0, 0.0, ()), min(max(0.0, ms), _LONGEST_MS)
+            recent = (*old.recent, ms)[-PINGS_OF_P99:]
+            self.known = Pings(old.ended + 1, old.lost + is_lost, old.ms + ms, recent)
 
     def begin_ping(self, clock: Callable[[], Moment]) -> None:
         """A ping that this host cannot send does not count."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
 from types import MappingProxyType
+from typing import Literal
 
 from pinner.model.change import ThreadKey
 from pinner.model.errors import Invalid
@@ -15,8 +16,17 @@ ROWS: Mapping[int, int] = MappingProxyType({5: 720, 60: 1440, 900: 2976})
 MAX_VALUES = max(ROWS.values())
 """Of one series in an answer."""
 
-PING, PING_LOSS = "ping", "ping_loss"
-"""The series of pings; a guest has them if the agent pings it, and it answers."""
+PING_SERIES = ("ping", "ping_loss", "ping_p99", "ping_worst")
+"""A guest has them if the agent pings it, and it answers."""
+
+PINGS_OF_P99 = 100
+"""Of fewer values the 99th percentile is the highest one."""
+
+LOSS = "loss"
+"""It follows from other series, so no file has it."""
+
+Better = Literal["lower", "higher", ""]
+"""The direction of a better value; empty: neither."""
 
 TREND = "delay_vcpu"
 
@@ -33,12 +43,14 @@ class Series:
     unit: str
     about: str
     """The measure in words."""
+    better: Better = "lower"
+    """The direction of a better value; empty: neither."""
 
 
 def _of_role(role: str, threads: str) -> tuple[Series, ...]:
     return (
         Series(f"delay_{role}", "ms/s", f"milliseconds in each second that {threads} waited for a CPU, all together"),
-        Series(f"use_{role}", "%", f"CPU use of {threads}, all together; 100 is one CPU"),
+        Series(f"use_{role}", "%", f"CPU use of {threads}, all together; 100 is one CPU", ""),
     )
 
 
@@ -48,13 +60,20 @@ GUEST_SERIES = (
     *_of_role("iothread", "the iothreads"),
     *_of_role("vhost", "the vhost threads"),
     Series("drops", "packets/s", "packets that the guest's taps dropped in both directions"),
-    Series(PING, "ms", "mean round trip of a ping from the host; without an answer it counts as 1,000 ms"),
-    Series(PING_LOSS, "%", "pings from the host without an answer"),
+    Series(LOSS, "%", "share of the packets in both directions that the guest's taps dropped"),
+    Series("packets_in", "packets/s", "packets that the guest received from its taps", "higher"),
+    Series("packets_out", "packets/s", "packets that the guest sent to its taps", "higher"),
+    Series("bits_in", "bits/s", "bits that the guest received from its taps", "higher"),
+    Series("bits_out", "bits/s", "bits that the guest sent to its taps", "higher"),
+    Series("ping", "ms", "mean round trip of a ping from the host; without an answer it counts as 1,000 ms"),
+    Series("ping_loss", "%", "pings from the host without an answer"),
+    Series("ping_p99", "ms", f"99th percentile of the last {PINGS_OF_P99} round trips"),
+    Series("ping_worst", "ms", "longest round trip within 5 s; a longer step has the mean of these"),
 )
-"""Run delay and CPU use are from /proc/TID/schedstat."""
+"""Run delay and CPU use are from /proc/TID/schedstat, drops, packets and bits from the statistics of the taps."""
 
 HOST_SERIES = (
-    Series("use_host", "%", "CPU use of all CPUs, guests included; 100 is one CPU (/proc/stat)"),
+    Series("use_host", "%", "CPU use of all CPUs, guests included; 100 is one CPU (/proc/stat)", ""),
     Series("pressure", "ms/s", "milliseconds in each second in which a thread waited for a CPU (/proc/pressure/cpu)"),
     Series("softnet_drops", "packets/s", "packets dropped before a CPU took them (/proc/net/softnet_stat)"),
     Series("squeezed", "1/s", "ends of a CPU's network budget with packets left (/proc/net/softnet_stat)"),
@@ -83,6 +102,8 @@ class Pings:
     ms: float
     """Sum of all round trips. One without an answer counts with the longest time, or the mean of a guest that hardly
     answers would look good."""
+    recent: tuple[float, ...]
+    """The last PINGS_OF_P99 round trips, in ms, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +217,22 @@ def _ping_rates(before: Pings | None, after: Pings | None) -> dict[str, float]:
     if before is None or after is None or after.ended <= before.ended:
         return {}
     ended = after.ended - before.ended
-    return {PING: (after.ms - before.ms) / ended, PING_LOSS: 100 * (after.lost - before.lost) / ended}
+    rates = {
+        "ping": (after.ms - before.ms) / ended,
+        "ping_loss": 100 * (after.lost - before.lost) / ended,
+        "ping_worst": max(after.recent[-ended:]),
+    }
+    if len(after.recent) == PINGS_OF_P99:
+        rates["ping_p99"] = sorted(after.recent)[PINGS_OF_P99 * 99 // 100 - 1]
+    return rates
+
+
+def loss_share(drops: float | None, packets_in: float | None, packets_out: float | None) -> float | None:
+    """Per cent; 0 where no packet was to pass."""
+    if drops is None or packets_in is None or packets_out is None:
+        return None
+    offered = drops + packets_in + packets_out
+    return 100 * drops / offered if offered else 0.0
 
 
 def finest(begin: datetime, now: datetime) -> int:

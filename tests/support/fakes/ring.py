@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from pinner.model.outcome.measures import HOST, PING, PING_LOSS, History, series_of
+from pinner.model.outcome.measures import HOST, PING_SERIES, History, series_of
 
 Value = Callable[[str, str, datetime], float | None]
 """Returns the value of a series (subject, name) at a time; None: not measured."""
@@ -38,4 +38,4 @@ class Ring:
 
     @staticmethod
     def _names(subject: str, series: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(each.name for each in series_of(subject, series) if each.name not in (PING, PING_LOSS))
+        return tuple(each.name for each in series_of(subject, series) if each.name not in PING_SERIES)

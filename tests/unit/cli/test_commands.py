@@ -360,6 +360,7 @@ def test_top_shows_the_names_of_guests_at_any_width(pinner, cli, monkeypatch, wi
     assert [line.split()[0] for line in lines] == ["db", "instance-0000a1b2"]
     assert max(map(len, (head, *lines))) <= width
     assert "LAST HOUR" in head
+    assert "IN/S" in head
     assert ("PING" in head) == has_pings
 
 

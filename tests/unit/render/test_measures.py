@@ -12,7 +12,7 @@ from support.values import EVIL, NOON
 from pinner.model.errors import Invalid
 from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span
 from pinner.render.chart import ChartLine, chart
-from pinner.render.measures import host_line, rows, sorted_rows, sparkline
+from pinner.render.measures import host_line, rows, scaled, sorted_rows, sparkline
 
 
 def history(name, **values):
@@ -66,8 +66,16 @@ def test_guests_that_do_not_run_have_no_row():
 
 
 def test_rows_are_sorted_by_what_is_asked_for():
-    found = rows(measures(history("a", drops=(9.0,)), history("b", delay_vcpu=(5.0,)), history("c", use_vcpu=(7.0,))))
-    assert [sorted_rows(found, key)[0].name for key in ("delay", "cpu", "drops", "name")] == ["b", "c", "a", "a"]
+    found = rows(
+        measures(
+            history("a", drops=(9.0,)),
+            history("b", delay_vcpu=(5.0,)),
+            history("c", use_vcpu=(7.0,)),
+            history("d", packets_in=(1.0,), packets_out=(9.0,)),
+        )
+    )
+    keys = ("delay", "cpu", "drops", "packets", "name")
+    assert [sorted_rows(found, key)[0].name for key in keys] == ["b", "c", "a", "d", "a"]
 
 
 def test_the_host_s_line_has_its_units():
@@ -105,9 +113,24 @@ def test_the_service_s_measures_can_be_drawn():
 
 
 def test_pings_are_in_the_row_of_a_guest_that_answers_them():
-    web = history("web", ping=(1.0, 2.5, None), ping_loss=(0.0, 20.0, None))
+    web = history("web", ping=(1.0, 2.5, None), ping_loss=(0.0, 20.0, None), ping_worst=(9.0, 8.0, 7.0))
     without = History(
         "db", "db", NOON, 5, {name: each for name, each in history("db").values.items() if "ping" not in name}
     )
-    found = {row.name: (row.ping, row.ping_loss) for row in rows(measures(web, without))}
-    assert found == {"web": (2.5, 20.0), "db": (None, None)}
+    found = {row.name: row.pings for row in rows(measures(web, without))}
+    assert found == {"web": (2.5, 20.0, 0.0, 7.0), "db": (None,) * 4}
+
+
+def test_the_traffic_of_a_guest_is_in_its_row():
+    web = history("web", packets_in=(5e5,), packets_out=(4e5,), bits_in=(8e9,), bits_out=(1.0,), loss=(0.73,))
+    (row,) = rows(measures(web))
+    assert (row.traffic, row.loss) == ((5e5, 4e5, 8e9, 1.0), 0.73)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.0"), (9999.94, "9999.9"), (250_000.0, "250k"), (-1_234_567.0, "-1.235M"), (5.5e9, "5.5G")],
+)
+def test_a_large_number_has_a_unit(value, text):
+    assert scaled(value) == text
+    assert scaled(abs(value), "+") == f"+{text.removeprefix('-')}"

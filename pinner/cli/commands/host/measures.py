@@ -20,7 +20,7 @@ from pinner.cli.frame.values import path, rounds, span, trace_seconds
 from pinner.model.errors import NotFound
 from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, TREND, Span
 from pinner.render import counted, visible
-from pinner.render.measures import SortKey, host_line, rows, sorted_rows, sparkline
+from pinner.render.measures import SortKey, host_line, rows, scaled, sorted_rows, sparkline
 
 if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
@@ -37,10 +37,16 @@ BARS, LEAST_BARS = 24, 9
 """The width of the line of an hour: 150 s for each bar; and in a narrow terminal."""
 LONGEST_NAME = 24
 
-_PINGS = ("PING", "LOSS")
-_COLUMNS = ("DELAY", "VCPU", "EMULATOR", "IOTHREAD", "VHOST", "CPU", "DROPS/S", *_PINGS)
-_LESS = ("IOTHREAD", "VHOST", "EMULATOR")
-"""The columns that a narrow terminal omits, in this order. DELAY contains them."""
+_PINGS = ("PING", "PING LOSS", "P99", "WORST")
+_COLUMNS = (
+    *("DELAY", "VCPU", "EMULATOR", "IOTHREAD", "VHOST", "CPU", "DROPS/S", "LOSS"),
+    *("IN/S", "OUT/S", "BIT/S IN", "BIT/S OUT", *_PINGS),
+)
+_LESS = (
+    *("IOTHREAD", "VHOST", "EMULATOR", "BIT/S IN", "BIT/S OUT"),
+    *("P99", "PING LOSS", "LOSS", "VCPU", "WORST", "OUT/S", "DROPS/S"),
+)
+"""The columns that a narrow terminal omits, in this order. DELAY contains the first ones."""
 
 
 def register_top(commands: Commands) -> None:
@@ -48,12 +54,13 @@ def register_top(commands: Commands) -> None:
         commands,
         "top",
         top,
-        "show run delay, CPU use and drops of each guest, live",
+        "show run delay, CPU use, drops and traffic of each guest, live",
         about="DELAY is the time in milliseconds in each second that threads waited for a CPU:\n"
         "all threads of the guest, and those of each role. CPU is the use of all of them\n"
-        "in per cent of one CPU. The line shows the delay of the vCPUs within the last\n"
-        "hour. `pinner serve` measures every 5 seconds. - is a value that is not known\n"
-        "now.\n\n"
+        "in per cent of one CPU. LOSS is the share of packets that the taps dropped, IN\n"
+        "and OUT are what the guest receives and sends. The line shows the delay of the\n"
+        "vCPUs within the last hour. `pinner serve` measures every 5 seconds. - is a\n"
+        "value that is not known now; a narrow terminal shows fewer columns.\n\n"
         "Ctrl-C ends the command. In a pipe, it prints one table and ends.",
         examples=["pinner top", "pinner top --sort drops", "pinner top --rounds 1"],
     )
@@ -62,7 +69,7 @@ def register_top(commands: Commands) -> None:
         "--sort",
         choices=get_args(SortKey),
         default="delay",
-        help="what comes first: delay (of all threads), cpu, drops or name (default: %(default)s)",
+        help="what comes first: delay (of all threads), cpu, drops, packets or name (default: %(default)s)",
     )
     parser.add_argument(
         "--rounds", metavar="N", type=rounds, help="end after N tables (default: 1 in a pipe, else until Ctrl-C)"
@@ -125,7 +132,7 @@ def _table(guests: "tuple[MeasureRow, ...]", sort: SortKey, width: int) -> Table
     texts = [_texts(row) for row in ordered]
     columns = [name for name in _COLUMNS if name not in _PINGS or any(text[name] != "-" for text in texts)]
     free = width - min(LONGEST_NAME, max(len(name) for name in ("GUEST", *(visible(row.name) for row in ordered))))
-    for name in _LESS:
+    for name in (name for name in _LESS if name in columns):
         if _width(columns, texts) + LEAST_BARS <= free:
             break
         columns.remove(name)
@@ -140,9 +147,11 @@ def _table(guests: "tuple[MeasureRow, ...]", sort: SortKey, width: int) -> Table
 
 def _texts(row: "MeasureRow") -> dict[str, str]:
     numbers = (_text(delay, ".1f") for delay in (row.delay, *row.delays))
-    others = (_text(row.use, ".0f", " %"), _text(row.drops, ".1f"))
-    pings = (_text(row.ping, ".1f", " ms"), _text(row.ping_loss, ".0f", " %"))
-    return dict(zip(_COLUMNS, (*numbers, *others, *pings), strict=True))
+    others = (_text(row.use, ".0f", " %"), _text(row.drops, ".1f"), _text(row.loss, ".2f", " %"))
+    traffic = ("-" if value is None else scaled(value) for value in row.traffic)
+    ping, ping_loss, *longest = row.pings
+    pings = (_text(ping, ".1f", " ms"), _text(ping_loss, ".0f", " %"), *(_text(ms, ".1f", " ms") for ms in longest))
+    return dict(zip(_COLUMNS, (*numbers, *others, *traffic, *pings), strict=True))
 
 
 def _text(value: float | None, digits: str, unit: str = "") -> str:
@@ -211,7 +220,10 @@ def _known(history: "History", series: "Series") -> list[float]:
 
 
 def _listed(series: tuple["Series", ...]) -> str:
-    return "\n".join(f"  {measure.name:14} {measure.unit}" for measure in series)
+    return "\n".join(
+        f"  {measure.name:14} {measure.unit:10} {measure.better and measure.better + ' is better'}".rstrip()
+        for measure in series
+    )
 
 
 _BAR = 20

@@ -39,6 +39,10 @@ def test_a_guest_is_counted_by_role(tmp_path):
             "proc/90/schedstat": "700 800 3\n",
             "sys/class/net/vnet0/statistics/rx_dropped": "4\n",
             "sys/class/net/vnet0/statistics/tx_dropped": "6\n",
+            "sys/class/net/vnet0/statistics/rx_packets": "70\n",
+            "sys/class/net/vnet0/statistics/tx_packets": "90\n",
+            "sys/class/net/vnet0/statistics/rx_bytes": "1000\n",
+            "sys/class/net/vnet0/statistics/tx_bytes": "2000\n",
         },
     )
     counts = count_guest(root, MeteredGuest("u", "web-1", 5, 77, (ThreadKey(90, 80),), ("vnet0", "vnet9")))
@@ -48,7 +52,28 @@ def test_a_guest_is_counted_by_role(tmp_path):
         ThreadKey(7, 79): ("vhost", 500, 600),
         ThreadKey(90, 80): ("vhost", 700, 800),
     }
-    assert counts.totals["drops"] == {"vnet0 rx_dropped": 4, "vnet0 tx_dropped": 6}
+    assert counts.totals == {
+        "drops": {"vnet0 rx_dropped": 4, "vnet0 tx_dropped": 6},
+        "packets_in": {"vnet0": 90},
+        "packets_out": {"vnet0": 70},
+        "bits_in": {"vnet0": 16000},
+        "bits_out": {"vnet0": 8000},
+    }
+
+
+def test_a_macvtap_counts_what_its_guest_receives_as_received(tmp_path):
+    """The host transmits what a guest receives on a tap; a macvtap is the guest's own end."""
+    root = write(
+        tmp_path,
+        {
+            "proc/5/stat": stat("qemu-system-x86"),
+            "sys/class/net/macvtap0/macvtap/tap9/dev": "238:1\n",
+            "sys/class/net/macvtap0/statistics/rx_packets": "90\n",
+            "sys/class/net/macvtap0/statistics/tx_packets": "70\n",
+        },
+    )
+    counts = count_guest(root, MeteredGuest("u", "web-1", 5, 77, (), ("macvtap0",)))
+    assert (counts.totals["packets_in"], counts.totals["packets_out"]) == ({"macvtap0": 90}, {"macvtap0": 70})
 
 
 def test_a_process_id_that_is_used_again_is_another_guest(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from pinner.host.measure.meter import HostMeter, MeteredGuest
 from pinner.host.measure.pinger import SILENT_PINGS, Echoes, Moment, Pinger
 from pinner.model.errors import HostUnreachable
-from pinner.model.outcome.measures import Pings
+from pinner.model.outcome.measures import PINGS_OF_P99, Pings
 
 WEB = MeteredGuest("u-1", "web-1", 5, 77, (), ())
 
@@ -68,7 +68,14 @@ def turns(pinger, network, count, **sleep):
 
 def test_round_trips_are_added_up(pinger, network):
     turns(pinger, network, 4)
-    assert pinger([WEB]) == {"u-1": Pings(3, 0, 6.0)}
+    assert pinger([WEB]) == {"u-1": Pings(3, 0, 6.0, (2.0, 2.0, 2.0))}
+
+
+def test_the_latest_round_trips_are_kept(pinger, network):
+    turns(pinger, network, PINGS_OF_P99 + 5)
+    network.delay_ms = 9.0
+    turns(pinger, network, 2)
+    assert pinger([WEB])["u-1"].recent == (*(2.0,) * (PINGS_OF_P99 - 1), 9.0)
 
 
 def test_a_guest_that_never_answers_is_not_known(pinger, network):
@@ -81,7 +88,7 @@ def test_a_ping_without_an_answer_counts_as_the_longest_one(pinger, network):
     turns(pinger, network, 2)
     network.delay_ms = None
     turns(pinger, network, 3)
-    assert pinger([WEB]) == {"u-1": Pings(4, 2, 2.0 + 2.0 + 1000.0 + 1000.0)}
+    assert pinger([WEB]) == {"u-1": Pings(4, 2, 2004.0, (2.0, 2.0, 1000.0, 1000.0))}
 
 
 def test_an_answer_that_comes_too_late_is_none(pinger, network):
@@ -100,7 +107,7 @@ def test_a_guest_that_begins_to_filter_pings_is_not_known_after_a_while(pinger, 
     assert pinger([WEB]) == {}
     network.delay_ms = 3.0
     turns(pinger, network, 2)
-    assert pinger([WEB]) == {"u-1": Pings(1, 0, 3.0)}
+    assert pinger([WEB]) == {"u-1": Pings(1, 0, 3.0, (3.0,))}
 
 
 @pytest.mark.parametrize("clock_seconds", [-3600.0, 0.5, 3600.0])
@@ -116,7 +123,7 @@ def test_a_ping_that_this_host_cannot_send_does_not_count(pinger, network):
     turns(pinger, network, 2)
     network.cannot_send = True
     turns(pinger, network, 5)
-    assert pinger([WEB]) == {"u-1": Pings(2, 0, 4.0)}
+    assert pinger([WEB]) == {"u-1": Pings(2, 0, 4.0, (2.0, 2.0))}
 
 
 def test_a_restarted_guest_and_one_that_went_begin_again(pinger, network):

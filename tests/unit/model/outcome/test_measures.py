@@ -6,7 +6,7 @@ import pytest
 from support.values import NOON
 
 from pinner.model.change import ThreadKey
-from pinner.model.outcome.measures import HOST, Counts, Pings, ThreadCount, finest, measured
+from pinner.model.outcome.measures import HOST, PINGS_OF_P99, Counts, Pings, ThreadCount, finest, loss_share, measured
 
 GUEST = "6f1f5d6e-0000-4000-8000-000000000001"
 MS = 1_000_000
@@ -74,18 +74,35 @@ def test_the_finest_step_that_reaches_back_is_taken(age, step):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "ping", "loss"),
+    ("before", "after", "ping", "loss", "worst"),
     [
-        (Pings(10, 1, 1100.0), Pings(14, 2, 2106.0), 251.5, 25.0),
-        (None, Pings(4, 0, 8.0), None, None),  # the guest has just begun to answer
-        (Pings(4, 0, 8.0), None, None, None),
-        (Pings(4, 0, 8.0), Pings(4, 0, 8.0), None, None),  # none could be sent
-        (Pings(400, 0, 8.0), Pings(4, 0, 8.0), None, None),  # the guest was restarted
+        (Pings(10, 1, 1100.0, (900.0,)), Pings(14, 2, 2106.0, (900.0, 2.0, 3.0, 1000.0, 1.0)), 251.5, 25.0, 1000.0),
+        (None, Pings(4, 0, 8.0, (2.0,) * 4), None, None, None),  # the guest has just begun to answer
+        (Pings(4, 0, 8.0, (2.0,) * 4), None, None, None, None),
+        (Pings(4, 0, 8.0, (2.0,) * 4), Pings(4, 0, 8.0, (2.0,) * 4), None, None, None),  # none could be sent
+        (Pings(400, 0, 8.0, (2.0,) * 4), Pings(4, 0, 8.0, (2.0,) * 4), None, None, None),  # the guest was restarted
     ],
 )
-def test_pings_have_a_mean_round_trip_and_a_loss(before, after, ping, loss):
-    rates = measured(
-        Counts(GUEST, "web-1", 10, {}, {}, before),
-        Counts(GUEST, "web-1", 15, {}, {}, after),
-    ).rates
-    assert (rates["ping"], rates["ping_loss"]) == (ping, loss)
+def test_pings_have_a_mean_round_trip_a_longest_one_and_a_loss(before, after, ping, loss, worst):
+    rates = of_pings(before, after)
+    assert (rates["ping"], rates["ping_loss"], rates["ping_worst"], rates["ping_p99"]) == (ping, loss, worst, None)
+
+
+def test_of_a_hundred_pings_the_second_longest_is_their_p99():
+    """One is above it. Of fewer pings there is no such value but the longest one."""
+    recent = (*(1.0,) * (PINGS_OF_P99 - 3), 7.0, 9.0, 2.0)
+    assert of_pings(Pings(0, 0, 0.0, ()), Pings(PINGS_OF_P99, 0, 115.0, recent))["ping_p99"] == 7.0
+    assert of_pings(Pings(0, 0, 0.0, ()), Pings(PINGS_OF_P99 - 1, 0, 114.0, recent[1:]))["ping_p99"] is None
+
+
+def of_pings(before: Pings | None, after: Pings | None):
+    return measured(Counts(GUEST, "web-1", 10, {}, {}, before), Counts(GUEST, "web-1", 15, {}, {}, after)).rates
+
+
+@pytest.mark.parametrize(
+    ("drops", "passed", "share"),
+    [(5.0, (600.0, 395.0), 0.5), (0.0, (0.0, 0.0), 0.0), (None, (1.0, 1.0), None), (1.0, (1.0, None), None)],
+)
+def test_the_loss_is_a_share_of_the_packets_that_were_to_pass(drops, passed, share):
+    """An idle guest lost none."""
+    assert loss_share(drops, *passed) == share
