@@ -1,15 +1,16 @@
 """Steps of the history as samples of the measures by which a placement is judged."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from statistics import fmean, median
 
-from pinner.model.outcome.measures import HOST, History
-from pinner.model.outcome.outcome import MEASURES, PINGS, Comparison, Measure, ObservedMeasure, Sample
+from pinner.model.outcome.measures import HOST, LOSS, History, loss_share
+from pinner.model.outcome.outcome import CORE, MEASURES, PINGS, Comparison, Measure, ObservedMeasure, Sample
 
 _DELAYS = ("delay_vcpu", "delay_emulator", "delay_iothread", "delay_vhost")
-_SERIES = {each.name: (each.name,) for each in MEASURES} | {"run_delay": _DELAYS}
+_SERIES = {each.name: (each.name,) for each in MEASURES if each.name != LOSS} | {"run_delay": _DELAYS}
 """They are added up for each measure."""
+_LOSS_OF = ("drops", "packets_in", "packets_out")
 _OF_HOST = ("softnet_drops", "pressure")
 JUDGED = tuple(name for names in _SERIES.values() for name in names)
 USES = ("use_vcpu", "use_emulator", "use_iothread", "use_vhost")
@@ -54,13 +55,25 @@ def control_use(
 
 
 def between(known: Iterable[Sample], begin: datetime, end: datetime, step: int) -> tuple[Sample, ...]:
-    return tuple(sample for sample in known if begin <= sample.at - timedelta(seconds=step) and sample.at <= end)
+    """Without the values that look back beyond ``begin``."""
+    inside = (sample for sample in known if begin <= sample.at - timedelta(seconds=step) and sample.at <= end)
+    return tuple(_since(sample, begin) for sample in inside)
+
+
+def _since(sample: Sample, begin: datetime) -> Sample:
+    passed = (sample.at - begin).total_seconds()
+    far = {measure.name for measure in MEASURES if measure.reach_seconds > passed}
+
+    def near(values: Mapping[str, float]) -> dict[str, float]:
+        return {name: value for name, value in values.items() if name not in far}
+
+    return Sample(sample.at, near(sample.values), near(sample.control)) if far else sample
 
 
 def watched_measures(*sides: Iterable[Sample]) -> tuple[Measure, ...]:
-    """Pings count only where a sample knows them: they are off by default."""
+    """Traffic and pings count only where a sample knows them: a guest may have no tap, and pings are off by default."""
     known = {name for side in sides for sample in side for name in (*sample.values, *sample.control)}
-    return tuple(measure for measure in MEASURES if measure not in PINGS or measure.name in known)
+    return tuple(measure for measure in MEASURES if measure in CORE or measure.name in known)
 
 
 def observed(measure: Measure, before: Sequence[Sample], after: Sequence[Sample]) -> ObservedMeasure:
@@ -79,6 +92,10 @@ def _compared(before: Sequence[float], after: Sequence[float]) -> Comparison | N
 
 
 def _measured(histories: Sequence[History], measure: str) -> _Values:
+    if measure == LOSS:
+        drops, *passed = (_summed(histories, (name,)) for name in _LOSS_OF)
+        shares = {at: loss_share(drops[at], *(known.get(at) for known in passed)) for at in drops}
+        return {at: share for at, share in shares.items() if share is not None}
     values = _summed(histories, _SERIES[measure])
     if measure not in _MEANS:
         return values

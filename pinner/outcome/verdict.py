@@ -10,14 +10,24 @@ Lehmann 1963).
 """
 
 import random
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations, islice
 from math import ceil, comb, inf, isinf, sqrt
 from statistics import fmean, median
 
-from pinner.model.outcome.outcome import MEASURES, PINGS, Arm, Judgement, Measure, MeasureOutcome, Outcome, Window
+from pinner.model.outcome.outcome import (
+    CARRIED,
+    MEASURES,
+    PINGS,
+    Arm,
+    Judgement,
+    Measure,
+    MeasureOutcome,
+    Outcome,
+    Window,
+)
 
 MOST_ORDERS = 5_000
 """All orders of up to 7 windows of each placement. A sample of this size of more orders, with the drawn one in it,
@@ -209,7 +219,7 @@ def judge(windows: Sequence[Window], measures: Sequence[Measure]) -> Outcome:
         return Outcome("inconclusive", (), len(counted), void, windows_needed(len(measures)))
     shifts = [_shift(counted, measure, planned) for measure in measures]
     corrected = holm([two_sided(one_shift.p()) for one_shift in shifts])
-    results = tuple(
+    results = _as_carried(
         _measured(measure, counted, difference, p)
         for measure, difference, p in zip(measures, shifts, corrected, strict=True)
     )
@@ -241,18 +251,31 @@ def _measured(measure: Measure, windows: Sequence[Window], difference: Shift, p:
     )
     low, high = (None if isinf(end) else end for end in difference.interval(ALPHA))
     return MeasureOutcome(
-        measure, current, planned, difference.estimate, low, high, p, _judgement(measure, difference, p)
+        measure, current, planned, difference.estimate, low, high, p, _judgement(measure, current, difference, p)
     )
 
 
-def _judgement(measure: Measure, difference: Shift, p: float) -> Judgement:
+def _as_carried(results: Iterable[MeasureOutcome]) -> tuple[MeasureOutcome, ...]:
+    """Fewer packets do not matter where the bits are not fewer."""
+    listed = tuple(results)
+    unharmed = {result.measure.name for result in listed if result.judgement in ("better", "no matter")}
+    return tuple(
+        replace(result, judgement="no matter")
+        if result.judgement == "worse" and CARRIED.get(result.measure.name) in unharmed
+        else result
+        for result in listed
+    )
+
+
+def _judgement(measure: Measure, current: float, difference: Shift, p: float) -> Judgement:
     """A difference inside the margin does not matter, however certain: 999 in place of 998 ms/s of pressure could else
     make a plan worse that ends all drops."""
     # Two one-sided tests: the difference is above -margin, and below margin.
-    if difference.p(-measure.margin)[0] <= ALPHA and difference.p(measure.margin)[1] <= ALPHA:
+    margin = measure.margin_beside(current)
+    if difference.p(-margin)[0] <= ALPHA and difference.p(margin)[1] <= ALPHA:
         return "no matter"
     if p <= ALPHA:
-        return "better" if difference.estimate < 0 else "worse"
+        return "better" if difference.estimate * measure.sign < 0 else "worse"
     return "inconclusive"
 
 
@@ -271,6 +294,6 @@ def _missing(results: Sequence[MeasureOutcome], least: int) -> int:
         if result.judgement != "inconclusive" or result.low is None or result.high is None:
             continue
         half = (result.high - result.low) / 2
-        target = max(abs(result.effect), result.measure.margin)
+        target = max(abs(result.effect), result.measure.margin_beside(result.current))
         needed = max(needed, ceil(least * (half / target) ** 2) if target else MOST_WINDOWS)
     return min(MOST_WINDOWS, max(1, needed - least))

@@ -5,11 +5,12 @@ is worse if the level of the watch passes a mark, which follows from the steps b
 ("What a watch promises") says how often a run without effect is stopped, and on which assumptions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf, sqrt
-from statistics import median
+from statistics import fmean, median
 
-from pinner.model.outcome.outcome import MEASURES, Measure, Sample
+from pinner.model.outcome.measures import ROWS
+from pinner.model.outcome.outcome import CARRIED, CORE, MEASURES, PINGS, TRAFFIC, Measure, Sample
 from pinner.model.run.journal import WATCH_FOLD
 
 IN_A_ROW = 4
@@ -24,6 +25,9 @@ the same time."""
 
 _ALWAYS = ("run_delay", "softnet_drops", "pressure")
 
+_FAMILIES = (*((measure,) for measure in CORE), TRAFFIC, PINGS)
+"""Each has its share of false stops: measures of one cause would else hide what the others show."""
+
 
 def least_steps(watched: int) -> int:
     """So many steps before the run must be known."""
@@ -36,14 +40,33 @@ def worse(
     """None as long as nothing is certain.
 
     ``steps`` is the length of the run and its watch. Each measure that is known in ``least`` steps before the run may
-    make its share of false stops.
+    make its share of false stops. Of a measure that is better when it is higher, the negative values are compared.
     """
-    known = {measure: values for measure in MEASURES if len(values := _known(before, measure)) >= least}
+    near = [measure for measure in MEASURES if measure.reach_seconds <= max(0.0, steps - IN_A_ROW) * min(ROWS)]
+    known = {measure: values for measure in near if len(values := _known(before, measure)) >= least}
+    shares = _shares(known.keys())
+    marks = {
+        measure: mark(values, measure.margin_beside(median(values)), steps, alpha * shares[measure])
+        for measure, values in known.items()
+    }
     return tuple(
         measure
-        for measure, values in known.items()
-        if max(_levels(_known(after, measure)), default=-inf) > mark(values, measure.margin, steps, alpha / len(known))
+        for measure, limit in marks.items()
+        if max(_levels(_known(after, measure)), default=-inf) > limit and not _carries_as_much(measure, before, after)
     )
+
+
+def _shares(known: Collection[Measure]) -> dict[Measure, float]:
+    families = [members for family in _FAMILIES if (members := [measure for measure in family if measure in known])]
+    return {measure: 1 / len(families) / len(members) for members in families for measure in members}
+
+
+def _carries_as_much(measure: Measure, before: Sequence[Sample], after: Sequence[Sample]) -> bool:
+    bits = next((bits for bits in TRAFFIC if bits.name == CARRIED.get(measure.name)), None)
+    if bits is None:
+        return False
+    earlier, later = _known(before, bits), _known(after, bits)
+    return bool(earlier and later) and fmean(later) <= median(earlier) + bits.margin_beside(median(earlier))
 
 
 def mark(before: Sequence[float], margin: float, steps: float, alpha: float) -> float:
@@ -78,4 +101,5 @@ def _levels(values: Sequence[float]) -> list[float]:
 
 
 def _known(steps: Sequence[Sample], measure: Measure) -> list[float]:
-    return [sample.values[measure.name] for sample in steps if measure.name in sample.values]
+    """A higher one is worse."""
+    return [measure.sign * sample.values[measure.name] for sample in steps if measure.name in sample.values]

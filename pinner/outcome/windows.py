@@ -33,9 +33,10 @@ JUMP_SECONDS = 1.0
 def window(arm: Arm, known: Iterable[Sample], begin: datetime, end: datetime, step: int) -> Window:
     """Only measures that are known in all of its steps."""
     inside = between(known, begin, end, step)
-    steps = floor(end.timestamp() / step) - ceil(begin.timestamp() / step)
-    values = _means([sample.values for sample in inside], steps)
-    control = _means([sample.control for sample in inside], steps)
+    ends = range(ceil(begin.timestamp() / step) + 1, floor(end.timestamp() / step) + 1)
+    passed = [at * step - begin.timestamp() for at in ends]
+    values = _means([sample.values for sample in inside], passed)
+    control = _means([sample.control for sample in inside], passed)
     return Window(arm, values, control, "" if values else "no measure is known in all steps")
 
 
@@ -106,11 +107,13 @@ def _changed_cpus(before: Topology, after: Topology) -> str:
     return ""
 
 
-def _means(steps_values: Sequence[Mapping[str, float]], steps: int) -> dict[str, float]:
+def _means(steps_values: Sequence[Mapping[str, float]], passed: Sequence[float]) -> dict[str, float]:
+    """``passed`` are the seconds from the begin of the window to the end of each of its steps."""
     means = {}
     for measure in MEASURES:
         values = [step_values[measure.name] for step_values in steps_values if measure.name in step_values]
-        if steps > 0 and len(values) == steps:
+        steps = sum(seconds >= measure.reach_seconds for seconds in passed)
+        if steps and len(values) == steps:
             means[measure.name] = fmean(values)
     return means
 

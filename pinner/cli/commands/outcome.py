@@ -18,14 +18,31 @@ from pinner.cli.frame.pictures import require_svg, show, write_picture
 from pinner.cli.frame.values import path, probe_windows, window_seconds
 from pinner.model.errors import Invalid, NotFound, PinnerError
 from pinner.model.outcome.measures import HOST, Span
-from pinner.model.outcome.outcome import DEFAULT_SECONDS, DEFAULT_WINDOWS, MEASURES, PROBE_ID, WASH_OUT_SECONDS
+from pinner.model.outcome.outcome import (
+    CORE,
+    DEFAULT_SECONDS,
+    DEFAULT_WINDOWS,
+    PINGS,
+    PROBE_ID,
+    TRAFFIC,
+    WASH_OUT_SECONDS,
+)
 from pinner.render import visible
+from pinner.render.measures import scaled
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from pinner.model.outcome.measures import Series
-    from pinner.model.outcome.outcome import MeasureOutcome, ObservedMeasure, Outcome, Probe, RunOutcome
+    from pinner.model.outcome.outcome import (
+        Measure,
+        MeasureOutcome,
+        ObservedMeasure,
+        Outcome,
+        Probe,
+        RunOutcome,
+        Window,
+    )
     from pinner.service.protocol import Service
 
 _DEFAULT_SERIES = "delay_vcpu"
@@ -141,28 +158,33 @@ def show_outcome(context: CommandContext, observed: "RunOutcome") -> None:
 
 def _table(measures: tuple["ObservedMeasure", ...]) -> Table:
     numbers = ("BEFORE", "AFTER", "DIFFERENCE", "HIGHER", "CONTROL", "STEPS")
-    drawn = table("MEASURE", "UNIT", *numbers, right=numbers, whole=numbers)
+    drawn = table("MEASURE", "UNIT", "BETTER", *numbers, right=numbers, whole=numbers)
     for measure in measures:
         steps = f"{measure.steps_before} + {measure.steps_after}"
-        control = f"{measure.control.difference:+.1f}" if measure.control else "-"
+        control = scaled(measure.control.difference, "+") if measure.control else "-"
         guests = measure.guests
         values = ("-", "-", "-", "-")
         if guests:
             values = (
-                f"{guests.before:.1f}",
-                f"{guests.after:.1f}",
-                f"{guests.difference:+.1f}",
+                scaled(guests.before),
+                scaled(guests.after),
+                scaled(guests.difference, "+"),
                 f"{100 * guests.higher:.0f} %",
             )
-        drawn.add_row(measure.measure.name, measure.measure.unit, *values, control, steps)
+        drawn.add_row(*_head(measure.measure), *values, control, steps)
     return drawn
+
+
+def _head(measure: "Measure") -> tuple[str, str, str]:
+    return measure.name, measure.unit, measure.better
 
 
 POLL_SECONDS = 1.0
 
 _PROBE_ABOUT = """\
 The server of the host applies the plan and rolls it back, in windows of
-random order, and compares run delay, drops and pressure between them. The
+random order, and compares run delay, drops, pressure, traffic and pings
+between them. More packets without more drops are better, fewer are worse. The
 guests that the plan does not change show what changed by itself. A window
 does not count if another run, a migration, a restarted guest or a jump of
 the clock falls into it.
@@ -196,7 +218,7 @@ def register_probe(commands: Commands) -> None:
         metavar="N",
         type=probe_windows,
         default=DEFAULT_WINDOWS,
-        help=f"windows of each placement (default: {DEFAULT_WINDOWS}; four measures need 5)",
+        help=f"windows of each placement (default: {DEFAULT_WINDOWS}; nine measures need 6)",
     )
     parser.add_argument(
         "--seconds",
@@ -260,7 +282,7 @@ def _cancelled(context: CommandContext, pinner: "Service", probe: "Probe") -> st
 
 def _show_window(context: CommandContext, probe: "Probe", number: int) -> None:
     window = probe.windows[number]
-    values = ", ".join(f"{name} {value:.1f}" for name, value in window.values.items())
+    values = ", ".join(f"{name} {scaled(value)}" for name, value in window.values.items())
     text = f"does not count: {window.void}" if window.void else values
     total = len(probe.order)
     line = f"[{number + 1:>{len(str(total))}}/{total}] {window.arm:<7} {text}"
@@ -292,31 +314,40 @@ def verdict_parts(probe: "Probe") -> "list[RenderableType]":
 def window_parts(probe: "Probe") -> "list[RenderableType]":
     if not probe.windows:
         return []
-    known = [measure for measure in MEASURES if any(measure.name in window.values for window in probe.windows)]
-    names = [measure.name.upper().replace("_", " ") for measure in known]
-    drawn = table("WINDOW", "PLACEMENT", *names, "DOES NOT COUNT", right=("WINDOW", *names), whole=names)
-    for number, window in enumerate(probe.windows, 1):
-        values = (f"{window.values[measure.name]:.1f}" if measure.name in window.values else "-" for measure in known)
-        drawn.add_row(number, window.arm, *values, window.void)
-    return ["", drawn]
+    names = {name for window in probe.windows for name in window.values}
+    families = ([measure.name for measure in family if measure.name in names] for family in (CORE, TRAFFIC, PINGS))
+    parts: list[RenderableType] = []
+    for number, members in enumerate([members for members in families if members] or [[]]):
+        parts += ["", _window_table(probe.windows, members, shows_why=number == 0)]
+    return parts
+
+
+def _window_table(windows: "tuple[Window, ...]", names: list[str], *, shows_why: bool) -> Table:
+    heads = [name.upper().replace("_", " ") for name in names]
+    why = ("DOES NOT COUNT",) if shows_why else ()
+    drawn = table("WINDOW", "PLACEMENT", *heads, *why, right=("WINDOW", *heads), whole=heads)
+    for number, window in enumerate(windows, 1):
+        values = (scaled(window.values[name]) if name in window.values else "-" for name in names)
+        drawn.add_row(number, window.arm, *values, *((window.void,) if shows_why else ()))
+    return drawn
 
 
 def _measures(tested: "Outcome") -> Table:
     numbers = ("CURRENT", "PLANNED", "EFFECT", "95 %", "P")
-    drawn = table("MEASURE", "UNIT", *numbers, "VERDICT", right=numbers, whole=numbers)
+    drawn = table("MEASURE", "UNIT", "BETTER", *numbers, "VERDICT", right=numbers, whole=numbers)
     for measure in tested.measures:
         values = (
-            f"{measure.current:.1f}",
-            f"{measure.planned:.1f}",
-            f"{measure.effect:+.1f}",
+            scaled(measure.current),
+            scaled(measure.planned),
+            scaled(measure.effect, "+"),
             _interval(measure),
             f"{measure.p:.3f}",
         )
-        drawn.add_row(measure.measure.name, measure.measure.unit, *values, measure.judgement)
+        drawn.add_row(*_head(measure.measure), *values, measure.judgement)
     return drawn
 
 
 def _interval(measure: "MeasureOutcome") -> str:
     if measure.low is None or measure.high is None:
         return "not bounded"
-    return f"{measure.low:+.1f} to {measure.high:+.1f}"
+    return f"{scaled(measure.low, '+')} to {scaled(measure.high, '+')}"

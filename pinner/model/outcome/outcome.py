@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from pinner.model.outcome.measures import PINGS_OF_P99
 from pinner.model.plan.objective import Term
 
 Arm = Literal["current", "planned"]
@@ -17,7 +18,7 @@ inconclusive: the windows do not allow an answer."""
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is measured in each window. A higher value is always worse."""
+    """What is measured in each window."""
 
     name: str
     """Its name, such as ``run_delay``."""
@@ -25,20 +26,51 @@ class Measure:
     """The unit of a window's value, such as ``ms/s``."""
     margin: float
     """A smaller difference of the means matters to nobody; in the unit."""
+    better: Literal["lower", "higher"] = "lower"
+    """The direction of a better value."""
+    margin_share: float = 0.0
+    """A difference below this share of the present mean matters to nobody, either."""
+    reach_seconds: int = 0
+    """How far a value looks back beyond its step."""
+
+    @property
+    def sign(self) -> int:
+        """Of a change for the worse."""
+        return 1 if self.better == "lower" else -1
+
+    def margin_beside(self, mean: float) -> float:
+        return max(self.margin, self.margin_share * abs(mean))
 
 
-PINGS = (Measure("ping", "ms", 1.0), Measure("ping_loss", "%", 1.0))
-"""They never make a step or window unknown: a guest may filter pings."""
-
-MEASURES = (
+CORE = (
     Measure("run_delay", "ms/s", 5.0),
     Measure("drops", "packets/s", 1.0),
     Measure("softnet_drops", "packets/s", 1.0),
     Measure("pressure", "ms/s", 20.0),
-    *PINGS,
 )
-"""run_delay: all threads of the guests waited. drops: of their taps. softnet_drops and pressure: the host's. ping and
-ping_loss: the mean of the guests that answer."""
+"""run_delay: all threads of the guests waited. drops: of their taps. softnet_drops and pressure: the host's."""
+
+TRAFFIC = (
+    Measure("loss", "%", 0.1),
+    Measure("packets_in", "packets/s", 100.0, "higher", 0.02),
+    Measure("packets_out", "packets/s", 100.0, "higher", 0.02),
+    Measure("bits_in", "bits/s", 1e6, "higher", 0.02),
+    Measure("bits_out", "bits/s", 1e6, "higher", 0.02),
+)
+"""Of the taps of the guests, all together."""
+
+CARRIED = {"packets_in": "bits_in", "packets_out": "bits_out"}
+"""Fewer packets that carry as many bits are no loss: segments are merged before they reach the tap."""
+
+PINGS = (
+    Measure("ping", "ms", 1.0),
+    Measure("ping_loss", "%", 1.0),
+    Measure("ping_p99", "ms", 2.0, reach_seconds=PINGS_OF_P99),
+    Measure("ping_worst", "ms", 2.0),
+)
+"""The mean of the guests that answer. They never make a step or window unknown: a guest may filter pings."""
+
+MEASURES = (*CORE, *TRAFFIC, *PINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +97,7 @@ class MeasureOutcome:
     planned: float
     """Mean of the windows with the planned placement."""
     effect: float
-    """Estimated difference, planned minus current, in the unit (Hodges and Lehmann). Below 0 is better."""
+    """Estimated difference, planned minus current, in the unit (Hodges and Lehmann)."""
     low: float | None
     """Lower end of the effect's 95 % interval; null: the windows do not bound it."""
     high: float | None
@@ -185,7 +217,7 @@ failed       a change of the placement failed
 interrupted  the server ended before the probe"""
 
 MIN_WINDOWS, DEFAULT_WINDOWS, MAX_WINDOWS = 2, 8, 50
-"""Windows of each placement. Four measures need five at least."""
+"""Windows of each placement. Nine measures need six at least."""
 
 MIN_SECONDS, DEFAULT_SECONDS, MAX_SECONDS = 15, 20, 600
 """The length of a window."""

@@ -83,10 +83,13 @@ class ProbedHost:
         if series in self.unknown or at > self.at:
             return None
         noise = 5 * int.from_bytes(blake2b(f"{subject} {series} {at}".encode(), digest_size=4).digest()) / 2**32
-        planned = any(begin < at <= end for begin, end in self._placed)
+        planned = self.is_placed_at(at)
         if subject == WEB and series == "delay_vcpu":
             return 100.0 + noise + (self.effect if planned else 0.0)
         return noise if series.startswith("delay_") else 0.0
+
+    def is_placed_at(self, at):
+        return any(begin < at <= end for begin, end in self._placed)
 
     def end(self, kind):
         """The processes, or the parts of guests, of this kind end."""

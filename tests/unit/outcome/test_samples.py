@@ -83,6 +83,21 @@ def test_pings_are_the_mean_of_the_guests_that_answer():
     assert [each.values for each in found] == [{"ping": 3.0, "ping_loss": 5.0}, {"ping": 6.0, "ping_loss": 25.0}]
 
 
+def test_the_loss_is_that_of_all_guests_in_question_together():
+    """A guest that hardly sends does not count as much as a busy one."""
+    busy = history("a", drops=(5.0, 0.0), packets_in=(900.0, 0.0), packets_out=(95.0, 0.0))
+    quiet = history("b", drops=(0.0, 0.0), packets_in=(500.0, 0.0), packets_out=(500.0, 0.0))
+    found = samples([busy, quiet], ("a", "b"), 5)
+    assert [(each.values["loss"], each.values["packets_in"]) for each in found] == [(0.25, 1400.0), (0.0, 0.0)]
+
+
+def test_a_value_that_looks_back_beyond_the_begin_does_not_count():
+    """The p99 of the pings before a run tells nothing about the time after it."""
+    steps = [Sample(NOON + timedelta(seconds=at), {"ping": 1.0, "ping_p99": 2.0}, {}) for at in (5, 95, 100, 105)]
+    kept = between(steps, NOON, NOON + timedelta(seconds=105), 5)
+    assert [sorted(each.values) for each in kept] == [["ping"], ["ping"], *[["ping", "ping_p99"]] * 2]
+
+
 def test_an_outcome_has_pings_only_where_a_guest_answers_them():
     without = watched_measures(of_delay(1.0), of_delay(2.0))
     assert [each.name for each in without] == ["run_delay", "drops", "softnet_drops", "pressure"]

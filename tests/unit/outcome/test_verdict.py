@@ -7,7 +7,7 @@ import pytest
 from support.examples import examples
 from support.made_up.series import KINDS, Series, most_wrong, upper_bound
 
-from pinner.model.outcome.outcome import Measure, Outcome, Window
+from pinner.model.outcome.outcome import MEASURES, Measure, Outcome, Window
 from pinner.outcome.verdict import holm, judge, least_p, schedule, shift, two_sided, windows_needed
 
 DELAY = Measure("run_delay", "ms/s", 0.5)
@@ -51,6 +51,56 @@ def test_the_interval_has_the_shifts_that_the_test_does_not_refuse():
 def test_five_measures_need_five_windows_of_each_placement():
     assert windows_needed(5) == 5
     assert least_p(5) == pytest.approx(2 / 252)
+
+
+def traffic(seed: int, **effects: float) -> Outcome:
+    """The verdict on a guest that receives 250,000 packets/s and 1 Gb/s, without drops; the plan adds ``effects``."""
+    source, kept = random.Random(seed), {"drops": 0.0, "packets_in": 250_000.0, "bits_in": 1e9}
+    windows = [
+        Window(
+            arm,
+            {
+                name: value * source.uniform(0.99, 1.01) + (effects.get(name, 0.0) if arm == "planned" else 0.0)
+                for name, value in kept.items()
+            },
+        )
+        for arm in schedule(8, seed)
+    ]
+    return judge(windows, [measure for measure in MEASURES if measure.name in kept])
+
+
+def by_name(tested: Outcome) -> dict[str, str]:
+    return {result.measure.name: result.judgement for result in tested.measures}
+
+
+@pytest.mark.parametrize(
+    ("effects", "judgement"),
+    [
+        ({"packets_in": 250_000.0, "bits_in": 1e9}, "better"),
+        ({"packets_in": 250_000.0, "bits_in": 1e9, "drops": 500.0}, "worse"),
+        ({"packets_in": -100_000.0, "bits_in": -4e8}, "worse"),
+        ({"packets_in": -100_000.0}, "no matter"),  # larger packets carry the same bits
+        ({"packets_in": -100_000.0, "bits_in": 4e8}, "better"),
+        ({"packets_in": 100_000.0, "bits_in": -4e8}, "worse"),
+        ({"packets_in": 300.0, "bits_in": 1e6}, "no matter"),
+    ],
+)
+def test_more_traffic_without_drops_is_better_and_less_is_worse(effects, judgement):
+    assert traffic(3, **effects).judgement == judgement
+
+
+def test_a_small_share_of_much_traffic_does_not_matter_as_much_as_the_same_number_of_drops():
+    assert by_name(traffic(3, drops=500.0)) == {"drops": "worse", "packets_in": "no matter", "bits_in": "no matter"}
+
+
+def test_a_sender_that_stops_within_a_probe_makes_at_most_one_of_twenty_plans_better_or_worse():
+    """The order of the windows is drawn without a look at the traffic."""
+    packets = next(measure for measure in MEASURES if measure.name == "packets_in")
+    noise = random.Random(5)
+    series = [250_000.0 + noise.gauss(0, 5000) if number < 9 else noise.uniform(0, 20) for number in range(16)]
+    wrong = sum(probe(series, seed, measure=packets).judgement in ("better", "worse") for seed in range(PROBES))
+    print(f"{wrong} of {PROBES} are false")
+    assert wrong <= most_wrong(PROBES)
 
 
 def test_holm_corrects_for_the_number_of_measures():

@@ -117,6 +117,59 @@ def test_a_distance_below_the_margin_counts_as_the_margin():
     assert mark(calm(60), MARGIN, WATCH, ALPHA) == mark([10.0] * 60, MARGIN, WATCH, ALPHA)
 
 
+BY_NAME = {measure.name: measure for measure in MEASURES}
+PACKETS, BITS = BY_NAME["packets_in"], BY_NAME["bits_in"]
+
+
+def steady(count, mean=70_000.0):
+    return [mean + index % 7 * mean / 100 for index in range(count)]
+
+
+def test_traffic_that_falls_from_a_steady_height_is_worse_and_more_of_it_is_not():
+    before = samples(steady(360), PACKETS)
+    assert worse(before, samples([20_000.0] * IN_A_ROW, PACKETS), WATCH, LEAST) == (PACKETS,)
+    assert worse(before, samples(steady(WATCH, 500_000.0), PACKETS), WATCH, LEAST) == ()
+
+
+@pytest.mark.parametrize("period", [6, 40, 120])
+def test_a_sender_that_came_and_went_before_the_run_may_stop_after_it(period):
+    """Nobody knows then whether the plan or the sender ended the traffic."""
+    values = [value if index // period % 2 else 0.0 for index, value in enumerate(steady(360))]
+    assert worse(samples(values, PACKETS), samples([0.0] * WATCH, PACKETS), WATCH, LEAST) == ()
+
+
+def test_fewer_packets_with_as_many_bits_are_no_loss():
+    before, after = [
+        [Sample(NOON, {PACKETS.name: packets, BITS.name: 1e9}, {}) for packets in series]
+        for series in (steady(360), [20_000.0] * WATCH)
+    ]
+    assert worse(before, after, WATCH, LEAST) == ()
+    fewer_bits = [Sample(NOON, {**sample.values, BITS.name: 2e8}, {}) for sample in after]
+    assert worse(before, fewer_bits, WATCH, LEAST) == (PACKETS, BITS)
+
+
+def test_the_measures_of_traffic_share_the_false_stops_of_one_measure():
+    """Nine measures of their own would move the mark of the run delay half as far again."""
+    others = {measure.name: 0.0 for measure in MEASURES[1:]}
+    before = [Sample(NOON, {DELAY.name: value, **others}, {}) for value in calm(LEAST)]
+    alone = [Sample(NOON, {DELAY.name: value, DROPS.name: 0.0}, {}) for value in calm(LEAST)]
+
+    def marked(steps, known):
+        value = mark([sample.values[DELAY.name] for sample in steps], DELAY.margin, WATCH, 0.05 / known)
+        after = [Sample(NOON, {DELAY.name: value + above}, {}) for above in (0.0, 1e-6) for _ in range(IN_A_ROW)]
+        return worse(steps, after[:IN_A_ROW], WATCH, LEAST), worse(steps, after[IN_A_ROW:], WATCH, LEAST)
+
+    assert marked(alone, 2) == ((), (DELAY,))
+    assert marked(before, 6) == ((), (DELAY,))
+
+
+def test_a_percentile_that_looks_back_is_watched_only_where_the_watch_is_longer():
+    p99 = BY_NAME["ping_p99"]
+    before, after = samples([2.0] * 500, p99), samples([900.0] * IN_A_ROW, p99)
+    assert worse(before, after, 30, 300) == (p99,)
+    assert worse(before, after, 8, 80) == ()
+
+
 def test_fewer_steps_a_longer_watch_and_a_smaller_share_of_false_stops_raise_the_mark():
     """Then less is known of a stretch as long as the watch."""
     values = [float(7 * index % 20) for index in range(60)]

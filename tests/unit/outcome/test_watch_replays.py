@@ -102,6 +102,13 @@ def one_load(kind, count, source):
     return {DELAY.name: load, DROPS.name: none, SOFTNET.name: none, PRESSURE.name: [5 * value for value in load]}
 
 
+def received(kind, count, source):
+    """The measures of a guest that receives the packets of a load, and loses none."""
+    none, load = [0.0] * count, kind(count, source)
+    packets = {"packets_in": [1000 * value for value in load], "bits_in": [1e6 * value for value in load]}
+    return {DELAY.name: none, DROPS.name: none, SOFTNET.name: none, PRESSURE.name: none, **packets}
+
+
 def bursts_of_drops(count, source):
     """The four measures of a quiet host on which packets are dropped now and then."""
     none = [0.0] * count
@@ -153,6 +160,13 @@ def test_a_load_that_comes_and_goes_stops_one_of_twenty_runs_at_most(on, off, be
     """At random times. After a time before of twice the watch, up to a sixth of such runs were stopped. Two such loads
     of their own, one of each measure, stop up to twice as many: see docs/measures.md."""
     false_stops(f"{on} s on, {off} s off", before, steps, partial(one_load, partial(on_and_off, on, off)), MANY)
+
+
+@pytest.mark.parametrize(("before", "steps"), PAIRS)
+@pytest.mark.parametrize(("on", "off"), [(60, 600), (600, 60), (1800, 60), (1800, 180)])
+def test_a_sender_that_comes_and_goes_stops_one_of_twenty_runs_at_most(on, off, before, steps):
+    """At random times: less traffic is worse, so the short silence is the danger here."""
+    false_stops(f"sent {on} s, silent {off} s", before, steps, partial(received, partial(on_and_off, on, off)), MANY)
 
 
 @pytest.mark.parametrize(("before", "steps"), PAIRS)

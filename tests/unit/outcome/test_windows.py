@@ -45,6 +45,12 @@ def test_a_measure_with_an_unknown_step_is_not_known_in_the_window():
     assert window("current", found, second(1), second(4), 5).void == "no measure is known in all steps"
 
 
+def test_a_percentile_is_known_in_a_window_from_the_first_step_on_that_looks_back_no_further():
+    found = [sample(at, ping=1.0, ping_p99=float(at)) for at in range(5, 125, 5)]
+    assert window("current", found, second(0), second(120), 5).values == {"ping": 1.0, "ping_p99": 110.0}
+    assert window("current", found, second(0), second(95), 5).values == {"ping": 1.0}
+
+
 OTHER_TAP = Tap("vnet0", "52:54:00:00:00:01", 50, 49, 0, 0)
 DISTURBED = {
     "guest web1 went": (),

@@ -27,6 +27,19 @@ def test_a_probe_shows_its_windows_and_the_table_of_measures(cli, plan):
         assert part in result.out
 
 
+def test_traffic_has_short_numbers_and_the_direction_that_is_better(pinner, cli, plan):
+    cli("probe", plan, "--windows", "6", "--yes")
+    probe = pinner.probes["probe-1"]
+    values = {"planned": {"packets_in": 500_000.0, "ping": 2.0}, "current": {"packets_in": 250_000.0, "ping": 2.0}}
+    windows = tuple(replace(window, values=window.values | values[window.arm]) for window in probe.windows[:-1])
+    pinner.probes["probe-1"] = replace(probe, windows=windows, outcome=verdict.outcome(windows))
+    lines = [line.split() for line in cli("outcome", "probe-1").out.splitlines()]
+    (packets,) = [line for line in lines if line[:1] == ["packets_in"]]
+    assert packets[:6] == ["packets_in", "packets/s", "higher", "250k", "500k", "+250k"]
+    heads = [line for line in lines if line[:1] == ["WINDOW"]]
+    assert [head[2:] for head in heads] == [["DROPS", "DOES", "NOT", "COUNT"], ["PACKETS", "IN"], ["PING"]]
+
+
 def test_the_progress_is_read_until_the_end(pinner, cli, plan, monkeypatch):
     pinner.instant = False
     waits = []

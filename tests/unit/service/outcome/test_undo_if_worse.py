@@ -24,6 +24,7 @@ from support.hosts import cpus, guest
 
 from pinner.model.errors import NotFound
 from pinner.model.event import GuestEvent
+from pinner.model.outcome.outcome import CORE, TRAFFIC
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
@@ -105,7 +106,8 @@ def test_a_policy_places_guests_although_the_server_is_young_and_watches_as_soon
     watch = parts.service.outcome(run.id).watch
     assert (watch.state, parts.service.policy(HOST) == UNDOING) == (state, state == "stopped")
     if state == "stopped":
-        short = "run_delay (1 of 80), drops (1 of 80), softnet_drops (1 of 80), pressure (1 of 80)"
+        judged = [measure.name for measure in (*CORE, *TRAFFIC)]
+        short = ", ".join(f"{name} (1 of 80)" for name in judged)
         assert watch.why == f"not watched, because steps before the run are missing: {short}; nothing was undone"
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.fakes.probed_host import ANN, BEFORE_A_SWITCH, DB, ORDER, guest, probed, records
+from support.fakes.probed_host import ANN, BEFORE_A_SWITCH, DB, ORDER, WEB, guest, probed, records
 from support.values import NOON, busy_plan
 
 from pinner.model.errors import Blocked, HostBusy, Invalid, NotFound, PolicyConflict, ProbeBusy
@@ -28,6 +28,21 @@ def test_the_verdict_says_what_the_plan_does(parts, host, plan, effect, judgemen
     assert not host.is_placed
 
 
+def test_a_plan_with_which_more_packets_arrive_is_better(parts, host, plan):
+    value = host._value
+
+    def received(subject, series, at):
+        planned = host.is_placed_at(at)
+        return value(subject, series, at) + (500_000.0 if planned and (subject, series) == (WEB, "packets_in") else 0.0)
+
+    host.agent.histories._value = received
+    found = probed(parts, plan).outcome
+    assert (found.judgement, [each.measure.name for each in found.measures if each.judgement == "better"]) == (
+        "better",
+        ["packets_in"],
+    )
+
+
 def test_a_window_begins_after_the_wash_out_and_has_no_step_of_the_switch(parts, host, plan):
     host.effect = 40.0
     found = probed(parts, plan)
@@ -49,11 +64,11 @@ def test_it_switches_by_ordinary_runs_that_name_it(parts, plan):
 def test_too_few_windows_are_inconclusive_and_say_how_many_are_missing(parts, host, plan):
     host.effect = -40.0
     outcome = probed(parts, plan, windows=3).outcome
-    assert (outcome.judgement, outcome.missing) == ("inconclusive", 2)
+    assert (outcome.judgement, outcome.missing) == ("inconclusive", 3)
 
 
 def test_a_measure_that_nobody_knows_is_not_judged(parts, host, plan):
-    host.unknown = frozenset({"drops", "softnet_drops"})
+    host.unknown = frozenset({"drops", "softnet_drops", "packets_in", "packets_out", "bits_in", "bits_out"})
     outcome = probed(parts, plan).outcome
     assert [each.measure.name for each in outcome.measures] == ["run_delay", "pressure"]
     assert outcome.void == ()
@@ -199,7 +214,7 @@ def test_a_window_with_unknown_steps_is_void(parts, host, plan):
     host.agent.histories._value = lambda subject, series, at: (
         None if at == gap and series == "drops" else value(subject, series, at)
     )
-    assert probed(parts, plan).outcome.void == ("not known in all steps: drops",)
+    assert probed(parts, plan).outcome.void == ("not known in all steps: drops, loss",)
 
 
 def test_a_probe_without_a_window_that_counts_is_inconclusive(parts, host, plan):
@@ -208,7 +223,7 @@ def test_a_probe_without_a_window_that_counts_is_inconclusive(parts, host, plan)
 
     host.at_wait[1] = forget
     outcome = probed(parts, plan, windows=2).outcome
-    assert (outcome.judgement, outcome.windows, len(outcome.void), outcome.missing) == ("inconclusive", 0, 4, 5)
+    assert (outcome.judgement, outcome.windows, len(outcome.void), outcome.missing) == ("inconclusive", 0, 4, 6)
 
 
 def test_a_host_has_one_probe_at_a_time(parts, host, plan):

@@ -9,6 +9,7 @@ from support.fakes.watched_run import ANN, DB, WEB, applied, passes
 from support.values import NOON
 
 from pinner.model.errors import HostUnreachable, Invalid, NotFound, TooFewMeasures
+from pinner.model.outcome.outcome import CORE, TRAFFIC
 from pinner.model.page import PageRequest
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import DEFAULT_WATCH_SECONDS, MIN_WATCH_SECONDS, ApplyOptions
@@ -237,7 +238,7 @@ def test_a_watch_that_sees_no_measure_says_so_at_once_and_does_not_say_not_worse
     """Without undo_if_worse it is accepted, because the measures may be shown all the same."""
     load.missing = lambda at: at <= NOON - timedelta(seconds=5 * 6)
     run = applied(parts, plan, watch_seconds=30)
-    blind = "run_delay (75 of 80), drops (75 of 80), softnet_drops (75 of 80), pressure (75 of 80)"
+    blind = ", ".join(f"{measure.name} (75 of 80)" for measure in (*CORE, *TRAFFIC))
     why = f"not watched, because steps before the run are missing: {blind}"
     assert parts.service.outcome(run.id).watch.why == f"the guests are watched for 30 s; {why}"
     passes(parts, clock, 120)
@@ -268,7 +269,8 @@ def test_a_new_guest_is_named_and_the_host_is_watched(parts, plan, agent, load):
         ),
     )
     run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
-    why = "not watched, because steps before the run are missing: run_delay (75 of 80), drops (75 of 80)"
+    blind = ", ".join(f"{name} (75 of 80)" for name in ("run_delay", "drops", *(measure.name for measure in TRAFFIC)))
+    why = f"not watched, because steps before the run are missing: {blind}"
     assert parts.service.outcome(run.id).watch.why == f"the guests are watched for 30 s; {why}"
 
 
