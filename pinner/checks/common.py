@@ -21,6 +21,7 @@ T = TypeVar("T")
 ROOT = "as root"
 BOOT = "the kernel's command line"
 COMPUTE = "nova.conf [compute]"
+SYSCTL_FILE = "/etc/sysctl.d/90-pinner.conf"
 MANY = 32
 """The most lines of one remedy."""
 
@@ -53,6 +54,14 @@ def grown(name: str, before: int, after: int) -> int:
     if after < before:
         raise NotKnown(f"the counter {name} went back from {before} to {after}: it was reset, or it wrapped")
     return after - before
+
+
+def grown_counters(reading: HostReading, names: Iterable[str]) -> dict[str, int]:
+    """The counters that grew in the sample. Raises NotKnown."""
+    if reading.before is None:
+        return {}
+    grew = {name: growth(reading.before.counters, reading.now.counters, name) for name in names}
+    return {name: count for name, count in grew.items() if count}
 
 
 class SampledNic(NamedTuple):
@@ -170,7 +179,7 @@ def emulator_pin(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> tuple[Remedy
 
 def sysctl(key: str, value: object) -> tuple[Remedy, Remedy]:
     """Sets it now, and keeps it over a restart."""
-    return command(f"sysctl -w {key}={value}"), Remedy(f"{key} = {value}", "/etc/sysctl.d/90-pinner.conf")
+    return command(f"sysctl -w {key}={value}"), Remedy(f"{key} = {value}", SYSCTL_FILE)
 
 
 def sysctl_now(reading: HostReading, key: str) -> int | None:

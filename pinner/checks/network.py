@@ -1,20 +1,19 @@
-"""The host's network stack: softnet, UDP and TCP. Pure."""
+"""The host's network stack: softnet and TCP. Pure."""
 
 from collections.abc import Iterator
 
-from pinner.checks.common import find_each, grown, growth, host_subject, planned_sysctl, rate, sysctl_now
+from pinner.checks import udp
+from pinner.checks.common import find_each, grown, grown_counters, host_subject, planned_sysctl, rate, sysctl_now
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Subject
-from pinner.model.reading import HostReading, SoftnetCpu, UdpSocket
+from pinner.model.reading import HostReading, SoftnetCpu
 from pinner.model.settings.sysctls import SYSCTLS
 
 NET = "Linux: Documentation/admin-guide/sysctl/net.rst"
 SNMP = "Linux: Documentation/networking/snmp_counter.rst (TcpExtListenDrops)"
-BUFFER = "socket(7): SO_RCVBUF; Linux: include/uapi/linux/snmp.h (UDP_MIB_RCVBUFERRORS)"
 BACKLOG, BUDGET = "net.core.netdev_max_backlog", "net.core.netdev_budget"
-RMEM_MAX, SOMAXCONN = "net.core.rmem_max", "net.core.somaxconn"
+SOMAXCONN = "net.core.somaxconn"
 CRITICAL_SQUEEZES = 100.0
 """Squeezes in a second on one CPU."""
-BUFFER_ERRORS = ("UdpRcvbufErrors", "Udp6RcvbufErrors")
 LISTEN_DROPS = ("TcpExtListenDrops", "TcpExtListenOverflows")
 
 _Pair = tuple[SoftnetCpu, SoftnetCpu]
@@ -75,62 +74,9 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
     yield from find_each(_pairs(reading), _cpu, find)
 
 
-def _counters(reading: HostReading, names: tuple[str, ...]) -> dict[str, int]:
-    """The counters that grew. Raises NotKnown."""
-    if reading.before is None:
-        return {}
-    grew = {name: growth(reading.before.counters, reading.now.counters, name) for name in names}
-    return {name: count for name, count in grew.items() if count}
-
-
-def _udp(reading: HostReading) -> Iterator[Found]:
-    def find(_: HostReading) -> Iterator[Found]:
-        if lost := _counters(reading, BUFFER_ERRORS):
-            most = sysctl_now(reading, RMEM_MAX) or 0
-            yield Found(
-                host_subject(reading),
-                "UDP sockets of the host drop packets, because their receive buffers are full",
-                (
-                    *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
-                    Evidence("rmem_max", most, "bytes"),
-                ),
-                planned_sysctl(RMEM_MAX, most),
-                targets=(SYSCTLS[RMEM_MAX].target,),
-            )
-
-    yield from find_each([reading], host_subject, find)
-
-
-def _sockets(reading: HostReading) -> Iterator[Found]:
-    if reading.before is None:
-        return
-    before = {socket.inode: socket for socket in reading.before.sockets}
-    for socket in reading.now.sockets:
-        # A socket without drops and unread bytes is not in a sample.
-        earlier = before.get(socket.inode)
-        lost = socket.drops - (earlier.drops if earlier else 0)
-        if earlier is not None and lost > 0:
-            yield _dropping(socket, lost, reading)
-
-
-def _dropping(socket: UdpSocket, lost: int, reading: HostReading) -> Found:
-    most = sysctl_now(reading, RMEM_MAX) or 0
-    return Found(
-        Subject("socket", f"udp {socket.address}"),
-        f"the UDP socket at {socket.address} of user {socket.user} drops packets",
-        (
-            *rate("drops", lost, reading.seconds, "packets"),
-            Evidence("unread", socket.unread, "bytes"),
-            Evidence("rmem_max", most, "bytes"),
-        ),
-        planned_sysctl(RMEM_MAX, most),
-        targets=(SYSCTLS[RMEM_MAX].target,),
-    )
-
-
 def _listen(reading: HostReading) -> Iterator[Found]:
     def find(_: HostReading) -> Iterator[Found]:
-        if lost := _counters(reading, LISTEN_DROPS):
+        if lost := grown_counters(reading, LISTEN_DROPS):
             queue = sysctl_now(reading, SOMAXCONN) or 0
             yield Found(
                 host_subject(reading),
@@ -150,17 +96,32 @@ def _listen(reading: HostReading) -> Iterator[Found]:
     yield from find_each([reading], host_subject, find)
 
 
-def _small_rmem(reading: HostReading) -> Iterator[Found]:
-    most = sysctl_now(reading, RMEM_MAX)
-    fast = [nic for nic in reading.details.nics if nic.device and nic.is_up]
-    if most is not None and most <= 212_992 and fast and reading.snapshot.guests:
-        yield Found(
-            Subject("sysctl", RMEM_MAX),
-            f"no program may ask for a receive buffer of more than {most} bytes",
-            (Evidence("rmem_max", most, "bytes"), Evidence("cards", len(fast))),
-            planned_sysctl(RMEM_MAX, most),
-            targets=(SYSCTLS[RMEM_MAX].target,),
-        )
+RETRANSMITS = ("TcpRetransSegs", "TcpExtTCPSynRetrans", "TcpOutSegs", "TcpExtTCPDSACKRecv")
+RETRANSMITTED, MANY_RETRANSMITTED = 1.0, 5.0
+"""Per cent of the segments."""
+
+
+def _retransmits(reading: HostReading) -> Iterator[Found]:
+    """Without those of connections that do not come about: the other side may be away."""
+
+    def find(_: HostReading) -> Iterator[Found]:
+        grew = grown_counters(reading, RETRANSMITS)
+        again, first, sent, needless = (grew.get(name, 0) for name in RETRANSMITS)
+        lost = again - first
+        share = 100 * lost / sent if sent else 0.0
+        if share >= RETRANSMITTED and lost / reading.seconds >= 1:
+            yield Found(
+                host_subject(reading),
+                f"services of the host send {share:.3g} % of their TCP segments again",
+                (
+                    *rate("segments sent again", lost, reading.seconds, "segments"),
+                    Evidence("share", share, "%"),
+                    Evidence("needless", needless, "segments"),
+                ),
+                severity="critical" if share >= MANY_RETRANSMITTED else None,
+            )
+
+    yield from find_each([reading], host_subject, find)
 
 
 CHECKS = (
@@ -182,30 +143,6 @@ CHECKS = (
         critical=f"more than {CRITICAL_SQUEEZES:g} times/s on one CPU",
     ),
     HostCheck(
-        code="udp-buffer-errors",
-        severity="critical",
-        summary="UDP sockets of the host drop packets",
-        why="the reader is slower than the sender, and its buffer is full: overlays, storage and clusters lose data",
-        source=BUFFER,
-        find=_udp,
-    ),
-    HostCheck(
-        code="udp-socket-drops",
-        severity="warning",
-        summary="one UDP socket of the host drops packets",
-        why="its program asks for a smaller buffer than it needs, or gets no CPU in time",
-        source=BUFFER,
-        find=_sockets,
-    ),
-    HostCheck(
-        code="udp-small-buffers",
-        severity="warning",
-        summary="rmem_max has the kernel's default on a host with guests and a card",
-        why="one burst of 10 Gb/s fills the default buffer in less than 0.2 ms",
-        source=f"{NET} (rmem_max)",
-        find=_small_rmem,
-    ),
-    HostCheck(
         code="tcp-listen-drops",
         severity="warning",
         summary="services of the host drop TCP connections",
@@ -213,4 +150,14 @@ CHECKS = (
         source=SNMP,
         find=_listen,
     ),
+    HostCheck(
+        code="tcp-retransmits",
+        severity="warning",
+        summary=f"services of the host send {RETRANSMITTED:g} % or more of their TCP segments again",
+        why="each lost segment delays its stream by a round trip or more: databases, storage and message queues wait",
+        source="Linux: Documentation/networking/snmp_counter.rst (TcpRetransSegs, TcpExtTCPSynRetrans)",
+        find=_retransmits,
+        critical=f"{MANY_RETRANSMITTED:g} % or more",
+    ),
+    *udp.CHECKS,
 )

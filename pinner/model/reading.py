@@ -99,6 +99,16 @@ class UdpSocket:
 
 
 @dataclass(frozen=True, slots=True)
+class SocketOwner:
+    pid: int
+    name: str
+    unit: str
+    """Of systemd, as Process.unit."""
+    receive_buffer: int
+    """Bytes, as the kernel counts: twice what SO_RCVBUF asked for, or rmem_default; 0: not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class IdleState:
     cpu: int
     number: int
@@ -147,7 +157,8 @@ class HostSample:
     nics: tuple[NicCounters, ...] = ()
     softnet: tuple[SoftnetCpu, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
-    """As nstat, /proc/vmstat and /proc/meminfo name them (UdpRcvbufErrors, pswpin, MemAvailable in KiB)."""
+    """As nstat, /proc/vmstat and /proc/meminfo name them (UdpRcvbufErrors, pswpin, MemAvailable in KiB); UdpMemPages is
+    of /proc/net/sockstat."""
     sockets: tuple[UdpSocket, ...] = ()
     idle: tuple[IdleState, ...] = ()
     threads: Mapping[int, ThreadTimes] = field(default_factory=dict)
@@ -178,6 +189,9 @@ class HostDetails:
     """cpu.weight of the guests' own cgroups by path below the mount. That of their slice is in the snapshot."""
     are_of_root: Mapping[int, bool] = field(default_factory=dict)
     """By id, processes that may place threads; one that is left out may."""
+    socket_owners: Mapping[int, SocketOwner] = field(default_factory=dict)
+    """By inode, those of UDP sockets that dropped packets."""
+    page_kib: int = 4
     unread: Mapping[str, str] = field(default_factory=dict)
     """With the reason."""
 

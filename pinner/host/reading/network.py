@@ -41,7 +41,7 @@ def read_softnet(root: Path) -> tuple[SoftnetCpu, ...]:
 
 
 def read_counters(root: Path) -> Mapping[str, int]:
-    """The counters by nstat's names (UdpRcvbufErrors), with those of /proc/vmstat and /proc/meminfo."""
+    """The counters by nstat's names (UdpRcvbufErrors), with those of /proc/vmstat, /proc/meminfo and UdpMemPages."""
     folder = root / "proc/net"
     texts = (files.text(folder / name) or "" for name in ("snmp", "netstat"))
     counters = dict(chain.from_iterable(map(_tables, texts)))
@@ -49,6 +49,10 @@ def read_counters(root: Path) -> Mapping[str, int]:
         name, _, value = line.partition(" ")
         if name.startswith("Udp6") and value.strip().isdecimal():
             counters[name] = int(value)
+    for line in (files.text(folder / "sockstat") or "").splitlines():
+        words = line.split()
+        if words[:1] == ["UDP:"] and "mem" in words[:-1] and (pages := words[words.index("mem") + 1]).isdecimal():
+            counters["UdpMemPages"] = int(pages)
     for line in (files.text(root / "proc/vmstat") or "").splitlines():
         name, _, value = line.partition(" ")
         if name in _VMSTAT and value.isdecimal():

@@ -7,6 +7,7 @@ filesystems/proc.rst 1.2.2.
 import logging
 import os
 import re
+import resource
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import NamedTuple, TypeVar
 from pinner.host.kernel import files, kernel, procfs
 from pinner.host.kernel.cgroups import cpu_weight
 from pinner.host.reading import network
+from pinner.host.reading.socket_owners import read_owners
 from pinner.host.reading.throttled import NO_LIMITS, read_throttled
 from pinner.host.settings.coalescing import RECEIVED, with_packet_rates
 from pinner.host.settings.irqs import MAX_IRQS, name_of
@@ -48,7 +50,7 @@ def take_reading(
         sleep(seconds)
         between = clock() - began
         samples.append(_sample(root, snapshot))
-    return with_rates(HostReading(snapshot, tuple(samples), between, _details(root, snapshot, folders)))
+    return with_rates(HostReading(snapshot, tuple(samples), between, _details(root, snapshot, folders, samples[-1])))
 
 
 def with_rates(reading: HostReading) -> HostReading:
@@ -101,15 +103,18 @@ def _sample(root: Path, snapshot: Snapshot) -> HostSample:
     )
 
 
-def _details(root: Path, snapshot: Snapshot, folders: tuple[Path, ...]) -> HostDetails:
+def _details(root: Path, snapshot: Snapshot, folders: tuple[Path, ...], sample: HostSample) -> HostDetails:
     parts = _Parts()
     read = parts.read
+    dropping = {socket.inode for socket in sample.sockets if socket.drops}
     return HostDetails(
         nics=read("network interfaces", lambda: network.read_nics(root, snapshot.topology.devices), ()),
         settings=read("settings", lambda: read_settings(root), {}),
         storage=read("storage", lambda: read_storage(folders), ()),
         weights=read("weights", lambda: read_weights(root, snapshot.guests), {}),
         are_of_root=read("users", lambda: {pid: procfs.is_of_root(root, pid) for pid in _placers(snapshot)}, {}),
+        socket_owners=read("programs of UDP sockets", lambda: read_owners(root, dropping), {}),
+        page_kib=resource.getpagesize() // 1024,
         unread=parts.unread,
     )
 
@@ -133,7 +138,8 @@ def _guest_tids(snapshot: Snapshot) -> Iterator[int]:
 
 SETTINGS = (
     "proc/sys/kernel/sched_rt_period_us",
-    "proc/sys/net/core/rps_sock_flow_entries",
+    *(f"proc/sys/net/core/{name}" for name in ("rmem_default", "rps_sock_flow_entries", "wmem_default", "wmem_max")),
+    "proc/sys/net/ipv4/udp_mem",
     *(f"sys/kernel/mm/ksm/{name}" for name in ("run", "pages_sharing")),
     *(f"sys/kernel/mm/transparent_hugepage/{name}" for name in ("enabled", "defrag")),
     *(f"sys/devices/system/clocksource/clocksource0/{name}_clocksource" for name in ("current", "available")),

@@ -26,7 +26,7 @@ def stopped(percent):
         replace(sample, spare_ms=dict.fromkeys(range(16), at))
         for sample, at in zip(limited(GUEST, 50.0, {"machine.slice": 0.0}), (0, 1900), strict=True)
     )
-    cgroups = {tid: "machine.slice" for tid in now.cgroups}
+    cgroups = dict.fromkeys(now.cgroups, "machine.slice")
     limit = {path: replace(each, own_ns=round(4 * percent * 2e7)) for path, each in now.throttled.items()}
     samples = replace(before, cgroups=cgroups), replace(now, cgroups=cgroups, throttled=limit)
     return reading(*samples, guests=[GUEST])

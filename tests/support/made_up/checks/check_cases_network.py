@@ -35,6 +35,15 @@ def socket(drops):
     return reading(HostSample(sockets=(before,)), HostSample(sockets=(now,)))
 
 
+def udp_memory(lost, **more):
+    """A host with the kernel's own buffers and memory of UDP."""
+    settings = {f"proc/sys/net/core/wmem_{name}": "212992" for name in ("default", "max")}
+    settings |= {"proc/sys/net/ipv4/udp_mem": "9000 12000 18000"}
+    made = counters(UdpMemErrors=lost, **more)
+    now = replace(made.now, counters={**made.now.counters, "MemTotal": 4 << 20})
+    return replace(made, samples=(made.samples[0], now), details=HostDetails(settings=settings))
+
+
 def rmem(size):
     return reading(Seen(nics=(CARD,), sysctls={RMEM: size}), guests=[placed()])
 
@@ -90,6 +99,13 @@ CASES = {
     "softnet-squeezed": (softnet(squeezed=20), softnet(squeezed=1)),
     "udp-buffer-errors": (counters(UdpRcvbufErrors=5), counters(UdpRcvbufErrors=0)),
     "udp-socket-drops": (socket(4), socket(0)),
+    "udp-memory-full": (udp_memory(5), udp_memory(0)),
+    "udp-in-errors": (counters(UdpInErrors=5), counters(UdpInErrors=5, UdpRcvbufErrors=5)),
+    "udp-send-errors": (udp_memory(0, UdpSndbufErrors=5), udp_memory(0, UdpSndbufErrors=0)),
+    "tcp-retransmits": (
+        counters(TcpRetransSegs=20, TcpOutSegs=1000),
+        counters(TcpRetransSegs=20, TcpExtTCPSynRetrans=20, TcpOutSegs=1000),
+    ),
     "udp-small-buffers": (rmem(212_992), rmem(26_214_400)),
     "tcp-listen-drops": (counters(TcpExtListenDrops=2), counters(TcpExtListenDrops=0)),
 }

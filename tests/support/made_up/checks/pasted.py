@@ -113,6 +113,10 @@ def _sysctl(reading: HostReading, key: str, value: str):
     return replace(changed, details=replace(reading.details, settings=settings)), CpuSet()
 
 
+def _udp_mem(reading: HostReading, value: str):
+    return _setting(reading, value, "proc/sys/net/ipv4/udp_mem")
+
+
 def _setting(reading: HostReading, value: str, path: str):
     settings = reading.details.settings
     shown = settings.get(path, "")
@@ -318,6 +322,7 @@ _KINDS: tuple[tuple[str, Callable[..., tuple[HostReading, CpuSet]]], ...] = (
     (r"virsh emulatorpin (\S+) (\S+) --live", _emulatorpin),
     (r"taskset -(a?)pc (\S+) (\d+)", _taskset),
     (r"(?:sysctl -w )?((?:net|vm|kernel)\.\S+?) ?= ?(-?\d+)", _sysctl),
+    (r"(?:sysctl -w )?net\.ipv4\.udp_mem ?= ?'?(\d+ \d+ \d+)'?", _udp_mem),
     (r"echo (\S+) > /sys/devices/virtual/workqueue/cpumask", _workqueue),
     (r"echo (\S+) > /proc/irq/(\d+)/smp_affinity_list", _irq),
     (r"echo (\S+) > /sys/class/net/(\S+)/queues/rx-(\d+)/rps_cpus", _rps),

@@ -1,0 +1,188 @@
+"""Which limit makes UDP drop packets: a program's own buffer, a sysctl, UDP's memory, or none of them."""
+
+from dataclasses import replace
+
+import pytest
+from support.made_up.readings import Seen, findings, reading
+
+from pinner.model.reading import HostDetails, HostSample, SocketOwner, UdpSocket
+
+DEFAULT, MOST = 212_992, 4_194_304
+SETTINGS = {
+    "proc/sys/net/core/rmem_default": str(DEFAULT),
+    "proc/sys/net/core/wmem_default": str(DEFAULT),
+    "proc/sys/net/core/wmem_max": str(DEFAULT),
+    "proc/sys/net/ipv4/udp_mem": "100000\t200000\t300000",
+}
+
+
+def host(buffer=None, settings=SETTINGS, unit="ovs.service", **grown):
+    """A host whose counters grew so much in 2 s, with one socket that dropped as many packets."""
+    owners = {} if buffer is None else {55: SocketOwner(70, "ovs-vswitchd", unit, buffer)}
+    details = HostDetails(settings=settings, socket_owners=owners)
+    zero = dict.fromkeys(grown, 5) | {"UdpMemPages": 1000, "MemTotal": 64 << 20}
+    first, last = (
+        HostSample(
+            counters={name: count + times * grown.get(name, 0) for name, count in zero.items()},
+            sockets=(UdpSocket("0.0.0.0:4789", 55, 0, 1 + 9 * times, 4096),),
+        )
+        for times in (0, 1)
+    )
+    return reading(Seen(sample=first), Seen(sample=last, sysctls={"net.core.rmem_max": MOST}, details=details))
+
+
+def known(of):
+    return {each.code: each for each in findings(of) if each.severity != "unknown"}
+
+
+def lines(found):
+    return [each.line for each in found.remedies]
+
+
+RESTART = "systemctl restart ovs.service"
+KINDS = {
+    "its program asks for no receive buffer, and has rmem_default (212992 bytes)": (
+        DEFAULT,
+        ["sysctl -w net.core.rmem_default=4194304", "net.core.rmem_default = 4194304", RESTART],
+        False,
+    ),
+    "its program asks for a larger receive buffer than rmem_max (4194304 bytes)": (
+        2 * MOST,
+        ["sysctl -w net.core.rmem_max=26214400", "net.core.rmem_max = 26214400", RESTART],
+        True,
+    ),
+    "its program's own SO_RCVBUF is the limit (50000 bytes)": (100_000, [], False),
+    "its program began with the kernel's former limit (212992 bytes)": (2 * 212_992, [RESTART], False),
+}
+
+
+@pytest.mark.parametrize("why", KINDS)
+def test_the_limit_of_a_socket_that_drops_is_named_with_its_program(why):
+    buffer, wanted, is_fixable = KINDS[why]
+    found = known(host(buffer, UdpRcvbufErrors=9))
+    socket, whole = found["udp-socket-drops"], found["udp-buffer-errors"]
+    assert socket.message == f"the UDP socket at 0.0.0.0:4789 of ovs-vswitchd (70) drops packets: {why}"
+    assert (lines(socket), socket.is_fixable) == (wanted, is_fixable)
+    assert (lines(whole), whole.is_fixable) == (wanted, is_fixable)
+    assert {each.name: each.value for each in whole.evidence}["socket 0.0.0.0:4789"] == f"ovs-vswitchd (70): {why}"
+
+
+def test_a_program_that_no_unit_of_systemd_has_is_restarted_by_a_person():
+    assert lines(known(host(2 * 212_992, unit="/docker/5", UdpRcvbufErrors=9))["udp-socket-drops"]) == []
+
+
+def test_without_the_size_of_the_buffer_rmem_max_is_proposed():
+    for of in (host(None, UdpRcvbufErrors=9), host(0, UdpRcvbufErrors=9)):
+        assert lines(known(of)["udp-socket-drops"])[0] == "sysctl -w net.core.rmem_max=26214400"
+        assert known(of)["udp-buffer-errors"].is_fixable
+
+
+def test_the_cure_ends_with_the_program_that_has_its_own_limit():
+    """After rmem_default and rmem_max are raised, and the programs are restarted."""
+    cured = {**SETTINGS, "proc/sys/net/core/rmem_default": "4194304"}
+    still = known(host(4_194_304, cured, UdpRcvbufErrors=9))["udp-socket-drops"]
+    assert lines(still)[0] == "sysctl -w net.core.rmem_default=8388608"
+    largest = {**SETTINGS, "proc/sys/net/core/rmem_default": "26214400"}
+    assert lines(known(host(26_214_400, largest, UdpRcvbufErrors=9))["udp-socket-drops"]) == []
+
+
+@pytest.mark.parametrize("other", [{"UdpMemErrors": 9}, {"UdpInCsumErrors": 9}])
+def test_no_buffer_is_enlarged_for_packets_that_another_limit_drops(other):
+    found = known(host(DEFAULT, UdpRcvbufErrors=0, UdpInErrors=9, **other))
+    assert "udp-buffer-errors" not in found
+    assert found["udp-socket-drops"].message.endswith("drops packets, and no receive buffer of the host was full")
+    assert lines(found["udp-socket-drops"]) == []
+
+
+def test_the_memory_of_udp_is_full():
+    found = known(host(UdpMemErrors=40, UdpInErrors=40, UdpRcvbufErrors=0))["udp-memory-full"]
+    assert found.severity == "critical"
+    assert lines(found) == [
+        "sysctl -w net.ipv4.udp_mem='200000 400000 600000'",
+        "net.ipv4.udp_mem = 200000 400000 600000",
+    ]
+    assert {each.name: each.value for each in found.evidence} == {
+        "UdpMemErrors": 40,
+        "UdpMemErrors rate": 20.0,
+        "in use": 1000,
+        "udp_mem": "100000 200000 300000",
+    }
+
+
+@pytest.mark.parametrize("udp_mem", ["1000000 2000000 3000000", "", "odd", "1 2"])
+def test_udp_gets_no_more_than_a_quarter_of_the_memory(udp_mem):
+    of = host(settings={"proc/sys/net/ipv4/udp_mem": udp_mem}, UdpMemErrors=40)
+    assert lines(known(of)["udp-memory-full"]) == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"UdpInErrors": 12, "UdpRcvbufErrors": 4, "UdpMemErrors": 1}, "the host discards 3.5 UDP packets/s for which "
+         "neither a receive buffer nor UDP's memory was full"),
+        ({"UdpInErrors": 12, "UdpRcvbufErrors": 4}, "the host discards 4 UDP packets/s for which no receive buffer was "
+         "full"),
+        ({"Udp6InErrors": 12, "Udp6MemErrors": 0, "Udp6RcvbufErrors": 0}, "the host discards 6 UDP packets/s for which "
+         "neither a receive buffer nor UDP's memory was full"),
+    ],
+)  # fmt: skip
+def test_errors_that_no_full_buffer_explains(counts, message):
+    assert known(host(**counts))["udp-in-errors"].message == message
+
+
+def test_a_wrong_checksum_is_named():
+    found = known(host(UdpInErrors=12, UdpMemErrors=0, UdpInCsumErrors=12))["udp-in-errors"]
+    assert {each.name: each.value for each in found.evidence}["wrong checksums"] == 12
+
+
+def test_errors_with_a_full_buffer_are_one_finding():
+    of = host(UdpInErrors=12, UdpRcvbufErrors=12, UdpMemErrors=0)
+    assert set(known(of)) == {"udp-buffer-errors", "udp-socket-drops"}
+    assert "udp-in-errors" not in known(host(UdpInErrors=1))
+
+
+def test_packets_that_cannot_be_sent():
+    found = known(host(UdpSndbufErrors=8))["udp-send-errors"]
+    assert lines(found) == [
+        "sysctl -w net.core.wmem_max=26214400",
+        "net.core.wmem_max = 26214400",
+        "sysctl -w net.core.wmem_default=4194304",
+        "net.core.wmem_default = 4194304",
+    ]
+    large = dict.fromkeys(SETTINGS, "26214400")
+    assert lines(known(host(settings=large, UdpSndbufErrors=8))["udp-send-errors"]) == []
+
+
+@pytest.mark.parametrize("name", ["UdpMemErrors", "UdpInErrors", "UdpSndbufErrors", "TcpRetransSegs"])
+def test_a_counter_that_went_back_is_not_known(name):
+    assert (
+        not {"udp-memory-full", "udp-in-errors", "udp-send-errors", "tcp-retransmits"}
+        & known(host(**{name: -3, "TcpOutSegs": 9})).keys()
+    )
+    assert any("went back" in each.message for each in findings(host(**{name: -3, "TcpOutSegs": 9})))
+
+
+@pytest.mark.parametrize(
+    ("lost", "syn", "severity"), [(20, 0, "warning"), (200, 0, "critical"), (5, 0, None), (200, 199, None)]
+)
+def test_services_of_the_host_retransmit_by_rate(lost, syn, severity):
+    """A first packet to a host that is away (SYN) is no loss."""
+    of = host(TcpRetransSegs=lost, TcpExtTCPSynRetrans=syn, TcpOutSegs=1000, TcpExtTCPDSACKRecv=1)
+    found = known(of).get("tcp-retransmits")
+    assert (found and found.severity) == severity
+    if found:
+        facts = {each.name: each.value for each in found.evidence}
+        assert facts == {"segments sent again": lost, "segments sent again rate": lost / 2, "share": lost / 10,
+                         "needless": 1}  # fmt: skip
+
+
+def test_a_hostile_unit_is_one_word():
+    of = host(2 * 212_992, unit="x; reboot #.service", UdpRcvbufErrors=9)
+    assert lines(known(of)["udp-socket-drops"]) == ["systemctl restart 'x; reboot #.service'"]
+
+
+def test_a_reading_of_one_sample_has_none():
+    of = host(
+        DEFAULT, UdpRcvbufErrors=9, UdpMemErrors=9, UdpSndbufErrors=9, UdpInErrors=90, TcpRetransSegs=90, TcpOutSegs=90
+    )
+    assert not known(replace(of, samples=of.samples[-1:]))
