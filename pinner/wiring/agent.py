@@ -17,7 +17,7 @@ from pinner.agent.socket.client import AgentClient
 from pinner.agent.socket.peers import sleep
 from pinner.agent.trail.signing import SigningKey
 from pinner.agent.trail.trail import AgentTrailFile
-from pinner.apply.undo import kept_runs
+from pinner.apply.undo import all_runs
 from pinner.conf.options import MOST_PINGED
 from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.kernel import tracefs
@@ -123,7 +123,7 @@ def _purge_journal(
     today: datetime,
 ) -> None:
     before = today - timedelta(days=config.retention.runs_days)
-    if deleted := kept_runs.purge(journal, before, host, host_name(config), boot_id(LIVE)):
+    if deleted := all_runs.purge(journal, before, host, host_name(config), boot_id(LIVE)):
         LOG.info("deleted %d runs from the journal, none of which can be undone any more", deleted)
     if config.retention.audit_export and isinstance(journal, StoredJournal):
         cut_chain(journal.chain, trail, agent_folder(config), limits_of(config), today)

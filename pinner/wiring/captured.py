@@ -10,8 +10,7 @@ from oslo_config import cfg
 
 from pinner.agent.captured import CapturedAgent
 from pinner.agent.protocol import Agent
-from pinner.host.captured.capture import capture
-from pinner.host.captured.captured_guests import DescribedGuests, captured_guests
+from pinner.host.captured.capture import DescribedGuests, capture, captured_guests
 from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.reading import captured
 from pinner.host.reading.sampler import take_reading

@@ -15,8 +15,7 @@ from pinner.planning.moves import RepackRule
 from pinner.service.local import ServiceParts
 from pinner.service.reconcile.controller import PolicyController
 from pinner.service.upkeep import retention
-from pinner.service.upkeep.daily import Calendar, Daily
-from pinner.service.upkeep.retention import Limits, Purged
+from pinner.service.upkeep.retention import Calendar, Daily, Limits, Purged
 from pinner.store.repositories import open_store
 from pinner.store.retention import Retention
 from pinner.wiring.settings import host_name, now, state_dir

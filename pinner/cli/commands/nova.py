@@ -45,7 +45,7 @@ def register(commands: Commands) -> None:
 def check_nova(context: CommandContext, arguments: Namespace) -> int:
     # Imported here for the same reason as in context.open_pinner.
     from pinner import wiring
-    from pinner.service.hosts.nova_report import nova_report
+    from pinner.service.hosts.checker import nova_report
 
     snapshot = captured(context, arguments)
     if snapshot is None:

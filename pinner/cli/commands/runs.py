@@ -117,7 +117,6 @@ def apply(context: CommandContext, arguments: Namespace) -> int:
             context.show("")
         if not _agreed(plan, arguments):
             return 0
-
         options = ApplyOptions(
             persist=arguments.persist,
             migrate_memory=arguments.migrate_memory,

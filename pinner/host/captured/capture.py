@@ -1,23 +1,27 @@
 """Copies the files of /proc and /sys that an inventory reads, and those that hwloc's lstopo reads.
 
-The guests are in libvirt/ (see captured_guests).
+The guests are in libvirt/: capabilities.xml has the topology; guests/UUID/ has live.xml, definition.xml and state.
 """
 
 import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
+from typing import Protocol, cast, get_args
 
-from pinner.host.captured import captured_guests
-from pinner.host.captured.scrub import Scrubber
+from lxml import etree
+
+from pinner.host.captured import scrub
+from pinner.host.captured.scrub import Alias, Scrubber
 from pinner.host.hardware import sysfs
 from pinner.host.kernel import cgroups, files, kernel
 from pinner.host.processes import qemu
 from pinner.host.reading import captured
 from pinner.host.virt import domain_xml
-from pinner.host.virt.guests import TAP_COUNTERS, DomainDescription
+from pinner.host.virt.guests import TAP_COUNTERS, DomainDescription, read_guests
 from pinner.model.errors import Invalid
+from pinner.model.guest.guest import Guest, GuestState, InactiveGuest
 from pinner.model.reading import SavedReading
 
 _MACHINE = (
@@ -93,7 +97,7 @@ class _Copy:
         self._root = root
         self._folder = folder
         self._guests = guests
-        self._aliases = captured_guests.aliases(guests) if scrub else {}
+        self._aliases = aliases(guests) if scrub else {}
         self._scrubber = Scrubber(self._aliases) if scrub else None
 
     def all(self) -> int:
@@ -104,9 +108,9 @@ class _Copy:
         return sum(self._copy(path.relative_to(self._root)) for path in paths)
 
     def libvirt(self, capabilities: str) -> int:
-        written = captured_guests.capabilities_file(capabilities)
+        written = capabilities_file(capabilities)
         for guest in self._guests:
-            written |= captured_guests.as_files(guest, self._aliases.get(guest.uuid))
+            written |= as_files(guest, self._aliases.get(guest.uuid))
         return self._write(written)
 
     def reading(self, reading: SavedReading) -> int:
@@ -188,3 +192,97 @@ def _of_guests(root: Path, guests: Sequence[DomainDescription], *, units: bool) 
             yield from (folder / name for name in names)
     for name, _ in chain.from_iterable(domain_xml.parse(guest.xml).taps for guest in guests):
         yield from (root / "sys/class/net" / Path(name).name / "statistics" / counter for counter in TAP_COUNTERS)
+
+
+FOLDER = Path("libvirt")
+_CAPABILITIES = FOLDER / "capabilities.xml"
+_GUESTS = FOLDER / "guests"
+
+
+class DescribedGuests(Protocol):
+    def descriptions(self) -> Sequence[DomainDescription]: ...
+
+    def capabilities(self) -> str: ...
+
+
+class CapturedGuests:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
+        """Raises Invalid for a damaged file."""
+        domains = []
+        for description in self.descriptions():
+            try:
+                domains.append(description.parsed())
+            except (etree.XMLSyntaxError, ValueError, Invalid) as error:
+                raise _damaged(root / _GUESTS / description.uuid, str(error)) from None
+        return read_guests(root, domains, qemu.find(root, {domain.uuid for domain in domains}), memory=memory)
+
+    def descriptions(self) -> tuple[DomainDescription, ...]:
+        """Raises Invalid."""
+        return tuple(_read(folder) for folder in sorted((self._root / _GUESTS).glob("*")))
+
+    def inactive(self) -> tuple[InactiveGuest, ...]:
+        return ()
+
+    def capabilities(self) -> str:
+        return _text(self._root / _CAPABILITIES)
+
+
+def captured_guests(root: Path) -> CapturedGuests | None:
+    """None where it was captured without libvirt."""
+    return CapturedGuests(root) if (root / _CAPABILITIES).is_file() else None
+
+
+def aliases(descriptions: Sequence[DomainDescription]) -> dict[str, Alias]:
+    numbers = count(1)
+    return {
+        description.uuid: Alias(f"guest-{number}", f"00000000-0000-4000-8000-{number:012}")
+        for description, number in zip(descriptions, numbers, strict=False)
+    }
+
+
+def as_files(description: DomainDescription, alias: Alias | None) -> dict[Path, bytes]:
+    folder = _GUESTS / (alias.uuid if alias else description.uuid)
+    written = {
+        folder / "live.xml": scrub.reduced(description.xml, alias),
+        folder / "state": description.state,
+    }
+    if description.definition is not None:
+        written[folder / "definition.xml"] = scrub.reduced(description.definition, alias)
+    return {path: f"{text}\n".encode() for path, text in written.items()}
+
+
+def capabilities_file(xml: str) -> dict[Path, bytes]:
+    return {_CAPABILITIES: f"{scrub.capabilities(xml)}\n".encode()}
+
+
+def _read(folder: Path) -> DomainDescription:
+    xml = _text(folder / "live.xml")
+    state = _text(folder / "state")
+    definition = folder / "definition.xml"
+    if state not in get_args(GuestState):
+        raise _damaged(folder / "state", f"{state!r} is none of {', '.join(get_args(GuestState))}")
+    try:
+        domain = etree.fromstring(xml, etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True))
+    except etree.XMLSyntaxError as error:
+        raise _damaged(folder / "live.xml", str(error)) from None
+    return DomainDescription(
+        uuid=domain.findtext("uuid", ""),
+        name=domain.findtext("name", ""),
+        state=cast("GuestState", state),
+        xml=xml,
+        definition=_text(definition) if definition.exists() else None,
+    )
+
+
+def _text(path: Path) -> str:
+    text = files.text(path)
+    if text is None:
+        raise _damaged(path, "it cannot be read")
+    return text
+
+
+def _damaged(path: Path, why: str) -> Invalid:
+    return Invalid("--root", str(path), f"a file that `pinner capture` wrote ({why})")

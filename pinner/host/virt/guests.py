@@ -94,8 +94,7 @@ def read_guest(
     root: Path, domain: ActiveDomain, processes: qemu.Processes, units: partitions.UnitReader, *, memory: bool = True
 ) -> Guest:
     """Raises Gone where QEMU has ended."""
-    pid = processes.qemus.get(domain.uuid)
-    if pid is None:
+    if (pid := processes.qemus.get(domain.uuid)) is None:
         raise Gone(f"guest {domain.name}")
     xml, unpinned = domain.xml, _unpinned(root, domain.xml)
     resident = qemu.resident(root, pid) if memory or xml.huge_pages or domain.unread else qemu.Resident({}, {})

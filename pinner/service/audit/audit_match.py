@@ -77,8 +77,7 @@ class TrailMatch:
         self._excluded_since: Counter[Key] = Counter()
         """The exclusions that began after ``_base``."""
         self._started: set[str] = set()
-        self._failed: set[str] = set()
-        """It includes runs that were refused."""
+        self._failed: set[str] = set()  # or refused
         self._ended: set[str] = set()
         self._open_at_base: set[str] = set()
         """The runs that had begun, and had not ended, at ``_base``."""
@@ -92,8 +91,7 @@ class TrailMatch:
         self.contradictions: list[tuple[int, int]] = []
         """The agent's records with two hashes for one record of the centre."""
         self._first_head = inf
-        """The number of the centre's first head that the agent saw. Records up to it may be older than the agent's
-        trail."""
+        """The number of the centre's first head that the agent saw. Records up to it may predate the agent's trail."""
         self._base = inf
         """The same number. Where old records were removed, that of the next head: the first one was read at the centre
         before the agent got it, and actions between have records after it."""

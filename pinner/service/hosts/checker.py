@@ -3,16 +3,18 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import fields, replace
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
+from shlex import split
 
 from pinner import codec
-from pinner.model.change import TargetKey
+from pinner.model.change import AffinityChange, TargetKey
 from pinner.model.errors import PinnerError
+from pinner.model.guest.nova import Finding, Listening, NovaReport
 from pinner.model.outcome.check import (
     RANKS,
     CheckFinding,
@@ -20,6 +22,8 @@ from pinner.model.outcome.check import (
     Evidence,
     Found,
     HostCheck,
+    Remedy,
+    Severity,
     Subject,
     finding,
     not_known,
@@ -27,9 +31,9 @@ from pinner.model.outcome.check import (
 )
 from pinner.model.plan.request import FIXES, Request
 from pinner.model.reading import HostReading
-from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import Snapshot, with_affinities
+from pinner.planning.questions import nova_check
 from pinner.planning.request.processes import remedy_roles
-from pinner.service.hosts.proof import proven
 
 LOG = logging.getLogger(__name__)
 GROUP = "pinner.checks"
@@ -195,3 +199,93 @@ def _required(given: object) -> HostCheck:
         if field.name != "find" and not isinstance(value := getattr(given, field.name), str):
             raise TypeError(f"{field.name} of a check is {value!r}, and no text")
     return given
+
+
+PLAN = "pinner plan"
+
+Severities = Mapping[tuple[str, Subject], Severity]
+Check = Callable[[Snapshot], Iterable[CheckFinding]]
+
+
+def proven(findings: Iterable[CheckFinding], snapshot: Snapshot, check: Check) -> list[CheckFinding]:
+    """``check`` finds what a snapshot alone shows. A plan for other faults must change something, and bring none."""
+
+    @cache
+    def found() -> Severities:
+        return _by_subject(check(snapshot))
+
+    @cache
+    def after(line: str) -> Severities | None:
+        planned = _planned(snapshot, line)
+        return None if planned is None else _by_subject(check(planned))
+
+    def is_proven(finding: CheckFinding, remedy: Remedy) -> bool:
+        if not remedy.line.startswith(PLAN):
+            return True
+        key, then = (finding.code, finding.subject), after(remedy.line)
+        return then is not None and key not in then and not any(map(partial(_is_worse, finding, found()), then.items()))
+
+    return [
+        replace(finding, remedies=tuple(each for each in finding.remedies if is_proven(finding, each)))
+        for finding in findings
+    ]
+
+
+def _by_subject(findings: Iterable[CheckFinding]) -> Severities:
+    return {(each.code, each.subject): each.severity for each in findings}
+
+
+def _is_worse(finding: CheckFinding, before: Severities, then: tuple[tuple[str, Subject], Severity]) -> bool:
+    """Whether it is new, or more severe than before, and as bad as the finding."""
+    key, severity = then
+    rank = RANKS.index(severity)
+    return rank <= RANKS.index(finding.severity) and (key not in before or rank < RANKS.index(before[key]))
+
+
+def _planned(snapshot: Snapshot, line: str) -> Snapshot | None:
+    """The host after the plan; None where pinner does not apply it, or it changes nothing."""
+    # Imported here: most hosts have no such finding.
+    from pinner.planning import planner
+
+    try:
+        plan = planner.plan(snapshot, "", _request(line))
+    except Exception:  # a saved snapshot may hold nonsense
+        return None
+    if not plan.changes or plan.blocked or plan.worse:
+        return None
+    changes = (change for change in plan.changes if isinstance(change, AffinityChange))
+    return with_affinities(snapshot, {thread.tid: change.after for change in changes for thread in change.before})
+
+
+def _request(line: str) -> Request:
+    """The options that checks use: each has one value."""
+    words = split(line)[2:]
+    given = list(zip(words[::2], words[1::2], strict=True))
+    options = dict(given)
+    return Request(
+        strategy=options.get("--strategy", "shared-pool"),
+        smt=options.get("--smt", "prefer"),  # type: ignore[arg-type]
+        minimum_cores=int(options["--minimum-cores"]) if "--minimum-cores" in options else None,
+        processes=tuple(value for option, value in given if option == "--process"),
+    )
+
+
+CODES = ("floating-guest-on-isolated", "nova-guest-outside-shared", "nova-shared-isolated")
+"""Of findings about Nova's guests and sets that are no conflict in Nova's own eyes."""
+
+
+def nova_report(snapshot: Snapshot, listening: Listening) -> NovaReport:
+    """With what `pinner check` calls critical on the same host."""
+    report = nova_check.report(snapshot, listening)
+    return replace(report, findings=(*report.findings, *_critical(snapshot)))
+
+
+def _critical(snapshot: Snapshot) -> Iterator[Finding]:
+    novas = {guest.name for guest in snapshot.guests if guest.nova}
+    for each in HostChecker().check(HostReading(snapshot)).findings:
+        of_guest = each.subject.kind == "guest"
+        if each.severity == "critical" and each.code in CODES and (not of_guest or each.subject.name in novas):
+            lines = [(remedy.line, remedy.where) for remedy in each.remedies] or [("", "")]
+            for line, where in lines[:1] if of_guest else lines:
+                option = line.partition(" ")[0].lstrip("#") or "cpu_shared_set"
+                yield Finding(str(each.subject) if of_guest else option, each.message, line, where)

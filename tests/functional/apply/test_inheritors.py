@@ -19,7 +19,7 @@ from support.system.kernel import allowed, started
 from support.values import NOON, make_run
 
 from pinner.apply import executor
-from pinner.apply.undo.kept_runs import can_be_undone
+from pinner.apply.undo.all_runs import can_be_undone
 from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt

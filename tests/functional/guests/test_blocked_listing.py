@@ -17,8 +17,7 @@ from pinner.host.inventory import LIVE, take_snapshot
 from pinner.host.live import ROOT, LiveHost
 from pinner.host.processes import qemu
 from pinner.host.virt import libvirt_connections
-from pinner.host.virt.libvirt import Libvirt
-from pinner.host.virt.libvirt_reading import UNANSWERED
+from pinner.host.virt.libvirt import UNANSWERED, Libvirt
 from pinner.wiring import now
 
 pytestmark = [

@@ -197,7 +197,7 @@ sys.exit(main())
         pytest.param("host.virt.libvirt_events", "LibvirtEvents", "_reconnect", "libvirt-events", marks=MORE),
         ("service.reconcile.controller", "PolicyController", "_repeat", "controller-"),
         pytest.param("service.runs.audit_heads", "AuditHeads", "_repeat", "audit-heads", marks=MORE),
-        pytest.param("service.upkeep.daily", "Daily", "_repeat", "retention", marks=MORE),
+        pytest.param("service.upkeep.retention", "Daily", "_repeat", "retention", marks=MORE),
         ("worker", "Passes", "_repeat", "outcomes of runs"),
         pytest.param("worker", "Passes", "_repeat", "interrupted probes", marks=MORE),
         pytest.param("service.upkeep.monitor", "Monitor", "_repeat", "health", marks=MORE),

@@ -9,7 +9,7 @@ from pinner.apply import executor
 from pinner.apply.notes import NAMED, unreadable
 from pinner.apply.ports import Admission
 from pinner.apply.recover import recover
-from pinner.apply.undo import kept_runs
+from pinner.apply.undo import all_runs
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import StoreUnavailable
 from pinner.model.kinds import Number
@@ -217,7 +217,7 @@ def test_a_damaged_run_is_kept_by_the_retention_and_others_are_deleted(host, jou
     damage(journal, "r1", DAMAGES["half a text"])
     del host.threads[vcpu(0)]
     later = NOON.replace(year=NOON.year + 1)
-    assert kept_runs.purge(journal, later, host, make_run("x").host) == 1
+    assert all_runs.purge(journal, later, host, make_run("x").host) == 1
     assert journal.run("r1").state == "applied"
 
 

@@ -22,7 +22,7 @@ from pinner.planning import planner
 from pinner.planning.policy import event_order
 from pinner.planning.questions import nova_check
 from pinner.service.reconcile import controller
-from pinner.service.upkeep import daily, retention
+from pinner.service.upkeep import retention
 
 ROOT = Path(__file__).parents[3]
 PAGE = " ".join((ROOT / "docs/nova.md").read_text().split())
@@ -70,7 +70,11 @@ FIGURES = [
         (event_order.MAX_AGE, event_order.MAX_AHEAD),
         (24 * HOUR, MINUTE),
     ),
-    ("Once a day, and a minute after its start, the server", (daily.DAY_SECONDS, daily.FIRST_SECONDS), (86400, 60)),
+    (
+        "Once a day, and a minute after its start, the server",
+        (retention.DAY_SECONDS, retention.FIRST_SECONDS),
+        (86400, 60),
+    ),
     ("what events of more than an hour ago told", retention.HINTS, HOUR),
     ("needs more than 3 seconds of CPU time", re.findall(r"ulimit -t (.*)", SCRIPT), ["3"]),
     (

@@ -19,7 +19,7 @@ from pinner.cli.frame.options import (
 )
 from pinner.cli.frame.output import print_json
 from pinner.cli.frame.parser import Commands, add_command
-from pinner.cli.show.roles import Uses, uses_now, uses_planned, uses_unknown
+from pinner.cli.show.draw import Uses, uses_now, uses_planned, uses_unknown
 from pinner.model.errors import Invalid
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from support.fakes.in_memory_host import InMemoryHost, daemon, vcpu
 from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor, recover
-from pinner.apply.undo.kept_runs import can_be_undone
+from pinner.apply.undo.all_runs import can_be_undone
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import union
 

@@ -7,7 +7,7 @@ from support.fakes.in_memory_host import InMemoryHost, daemon, vcpu
 from support.values import NOON, make_run
 
 from pinner.apply import executor
-from pinner.apply.undo import kept_runs
+from pinner.apply.undo import all_runs
 
 LATER = NOON + timedelta(days=365)
 
@@ -23,7 +23,7 @@ def rollback(host, journal, name="back", undoes=""):
 
 
 def purge(host, journal):
-    return kept_runs.purge(journal, LATER, host, "h1")
+    return all_runs.purge(journal, LATER, host, "h1")
 
 
 @pytest.fixture

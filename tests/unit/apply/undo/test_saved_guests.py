@@ -7,7 +7,7 @@ from support.values import NOON, cpus, make_run
 from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.apply.steps.metadata import keeps_pins, with_metadata
-from pinner.apply.undo.kept_runs import can_be_undone
+from pinner.apply.undo.all_runs import can_be_undone
 from pinner.model.change import PartPin, overlaid
 from pinner.model.errors import ApplyFailed, Busy
 from pinner.model.run.journal import Entry

@@ -6,8 +6,7 @@ import pytest
 from rich.text import Text
 from support.hosts import GIB, interleaved, plain, topology
 
-from pinner.cli.show.draw import drawing
-from pinner.cli.show.roles import DEDICATED, EMULATOR, HOUSEKEEPING, ISOLATED, OFFLINE, UNUSED, VCPU, shared
+from pinner.cli.show.draw import DEDICATED, EMULATOR, HOUSEKEEPING, ISOLATED, OFFLINE, UNUSED, VCPU, drawing, shared
 from pinner.model.cpuset import CpuSet
 from pinner.model.machine.topology import Cache, Device, HugePages, Node
 

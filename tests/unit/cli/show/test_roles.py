@@ -6,8 +6,8 @@ import pytest
 from support.hosts import plain
 from support.values import NOON, cpus, make_plan
 
+from pinner.cli.show.draw import uses_now, uses_planned
 from pinner.cli.show.plantable import isolation
-from pinner.cli.show.roles import uses_now, uses_planned
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Emulator, Guest, Vcpu
 from pinner.model.machine.process import Process, Thread

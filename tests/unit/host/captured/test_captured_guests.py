@@ -3,8 +3,7 @@
 import pytest
 from support.roots import CPU, process, two_nodes, write
 
-from pinner.host.captured.capture import capture
-from pinner.host.captured.captured_guests import captured_guests
+from pinner.host.captured.capture import capture, captured_guests
 from pinner.host.kernel import partitions
 from pinner.host.virt.guests import DomainDescription
 from pinner.model.cpuset import CpuSet

@@ -10,7 +10,7 @@ from support.made_up.readings import findings
 
 from pinner.model.guest.nova import Listening
 from pinner.model.reading import HostReading
-from pinner.service.hosts.nova_report import nova_report
+from pinner.service.hosts.checker import nova_report
 
 SET = "cpu_shared_set = "
 HOSTS = {

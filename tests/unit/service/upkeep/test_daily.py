@@ -12,7 +12,7 @@ from support.values import NOON, make_run
 from pinner import wiring
 from pinner.model.page import PageRequest
 from pinner.model.run.audit import Caller
-from pinner.service.upkeep.daily import Calendar, Daily
+from pinner.service.upkeep.retention import Calendar, Daily
 from pinner.store.repositories import Store, open_store
 
 DAY = timedelta(days=1)

@@ -6,7 +6,7 @@ import pytest
 from support import roots
 
 from pinner.host.processes import qemu
-from pinner.host.virt import libvirt_reading
+from pinner.host.virt import libvirt
 from pinner.host.virt.guests import DomainDescription
 from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable
 
@@ -25,10 +25,10 @@ def describe(uuid: str, name: str) -> DomainDescription:
 
 
 def test_each_guest_has_a_description_and_those_that_libvirt_lacks_have_none():
-    found = libvirt_reading.described(dict(zip(UUIDS, "abcde", strict=True)), describe)
+    found = libvirt.described(dict(zip(UUIDS, "abcde", strict=True)), describe)
     assert [(each.name, each.state, each.unread) for each in found] == [
         ("a", "running", ""),
-        ("b", "unknown", libvirt_reading.UNANSWERED),
+        ("b", "unknown", libvirt.UNANSWERED),
         ("c", "unknown", "guest c: libvirt: internal error"),
         ("e", "running", ""),
     ]
@@ -39,7 +39,7 @@ def test_an_error_of_libvirt_itself_is_raised():
         raise HostUnreachable("h1", "libvirt does not answer")
 
     with pytest.raises(HostUnreachable):
-        libvirt_reading.described({UUIDS[0]: "a"}, unreachable)
+        libvirt.described({UUIDS[0]: "a"}, unreachable)
 
 
 def test_some_guests_that_do_not_answer_are_waited_for_at_the_same_time():
@@ -49,7 +49,7 @@ def test_some_guests_that_do_not_answer_are_waited_for_at_the_same_time():
         all_five.wait(60)  # it fails where a guest is asked after another one
         return describe(uuid, name)
 
-    assert len(libvirt_reading.described(dict(zip(UUIDS, "abcde", strict=True)), slow)) == 4
+    assert len(libvirt.described(dict(zip(UUIDS, "abcde", strict=True)), slow)) == 4
 
 
 def test_names_are_read_from_the_command_lines(tmp_path):
