@@ -140,6 +140,5 @@ def _readiness() -> Readiness:
 
 
 def _require_all_hosts() -> None:
-    """Raises Forbidden for a token of one host where the server has other hosts, too."""
     if identity().host and app_state().pinner.hosts() != (identity().host,):
         raise Forbidden(f"this token may act on host {identity().host!r} only; this shows every host of the server")

@@ -56,13 +56,12 @@ HTTP_CODES: Mapping[int, str] = {
     431: "head_too_large",
     503: "too_many_streams",
 }
-"""The public code of a request that is refused before it reaches the service, by HTTP status."""
+"""The code of a request that is refused before it reaches the service, by HTTP status."""
 
 RETRY_STATUSES = (409, 429, 503)
 
 RETRY_AFTER: Mapping[str, int] = {"host_unreachable": 10, "host_busy": 5, "busy": 5, "store_unavailable": 5}
-"""Seconds after which a request with this error may succeed. Other conflicts last until somebody resolves them, and get
-one second."""
+"""Seconds after which a request with this error may succeed. Other conflicts wait for somebody, and get one second."""
 
 INTERNAL_ERROR = "pinner failed; the cause is in its log under this request_id"
 

@@ -1,5 +1,5 @@
-"""The Idempotency-Key of a POST (draft-ietf-httpapi-idempotency-key-header): a client that got no answer repeats the
-request with the same key, and the action is not repeated."""
+"""The Idempotency-Key of a POST (draft-ietf-httpapi-idempotency-key-header): the action is not repeated when a client
+that got no answer repeats the request."""
 
 import hashlib
 import logging
@@ -19,8 +19,6 @@ MAX_LENGTH = 255
 
 
 class InProgress(PinnerError):
-    """The first request with this key has no answer yet."""
-
     code = "in_progress"
 
     def __init__(self, key: str) -> None:
@@ -35,8 +33,7 @@ class KeyReused(PinnerError):
 
 
 def replay() -> Response | None:
-    """The stored answer of a repeated request; None without a key, or for its first request. Raises Invalid, InProgress
-    and KeyReused."""
+    """The stored answer; None without a key, or for its first request. Raises Invalid, InProgress and KeyReused."""
     key = request.headers.get(KEY)
     if request.method != "POST" or key is None:
         return None
@@ -59,8 +56,8 @@ def replay() -> Response | None:
 
 
 def remember(response: Response) -> Response:
-    """Store the answer of a successful request; free the key of a failed one. A request whose answer cannot be stored
-    gets it; the key then has no answer until it counts as abandoned."""
+    """Store the answer of a successful request; free the key of a failed one. Where it cannot be stored, the key has no
+    answer until it counts as abandoned."""
     reservation: Reservation | None = g.pop("idempotency", None)
     keys = app_state().idempotency_keys
     if reservation is None or keys is None:
@@ -78,7 +75,7 @@ def remember(response: Response) -> Response:
 
 
 def _scope() -> str:
-    """Callers share the keys of one actor, limited to one host or to none."""
+    """Callers share the keys of one actor and host limit."""
     actor, host = identity().actor, identity().host
     # A hash, because both together can be too long for the column. No actor's name has the separator.
     return hashlib.sha256(f"{actor}\n{host}".encode()).hexdigest() if host else actor

@@ -1,8 +1,5 @@
-"""The version of the API, and the compression of an answer (RFC 9110, section 12).
-
-Compression can reveal a secret beside text that somebody else chooses (the BREACH attack). No answer of pinner holds a
-secret, and no browser adds credentials by itself.
-"""
+"""The version of the API, and the compression of an answer (RFC 9110, section 12). Compression can reveal a secret
+beside text that somebody else chooses (BREACH): no answer holds a secret, and no browser adds credentials by itself."""
 
 import gzip
 
@@ -16,7 +13,7 @@ _LEVEL = 5
 
 
 def compress(response: Response) -> Response:
-    """gzip is used where the client accepts it; never for a stream."""
+    """Never a stream."""
     if response.is_streamed or response.status_code in (204, 304) or "Content-Encoding" in response.headers:
         return response
     if (response.calculate_content_length() or 0) > SMALLEST:

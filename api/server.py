@@ -49,8 +49,8 @@ class Server:
         return self.urls[0]
 
     def stop(self) -> None:
-        """Accept no more requests, end every stream, and wait for the requests in progress, even for a whole sample. A
-        second call does nothing."""
+        """Accept no more requests, end every stream, and wait for the requests in progress, even for a whole sample.
+        Can be repeated."""
         if self._loop.is_closed():
             return
         self.heartbeat.end()
@@ -70,7 +70,7 @@ def serve(
     limits: ClientLimits | None = None,
 ) -> Server:
     """The server closes the bound ``sockets`` (AF_UNIX, AF_INET, AF_INET6) when it stops. With ``tls`` the TCP sockets
-    speak TLS only (tls.server_context). The application limits the bodies."""
+    speak TLS only."""
     return Server(app, sockets, tls, replace(limits or ClientLimits(), body_bytes=app.config["MAX_CONTENT_LENGTH"]))
 
 

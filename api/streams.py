@@ -46,15 +46,13 @@ class Streams:
         return response
 
     def close(self) -> None:
-        """End every stream, also later ones, whether their runs have ended or not."""
         self._closed = True
         for stream in tuple(self._open):
             stream.close()
 
     def _read(self, stream: "_Stream", changes: Iterator[RunProgress]) -> None:
-        """Free the stream's slot after this thread has ended, so that clients that connect and disconnect leave at most
-        MAX_STREAMS threads behind, and after the client has received everything: a slow one occupies a thread of the
-        server."""
+        """Free the stream's slot after this thread has ended, so that at most MAX_STREAMS threads are left, and after
+        the client has received everything: a slow one occupies a thread of the server."""
         try:
             stream.read(changes)
         finally:
@@ -104,7 +102,6 @@ class _Stream:
             yield event
 
     def read(self, changes: Iterator[RunProgress]) -> None:
-        """Queue the changes until the run ends, or until the first one after the stream was closed."""
         try:
             for progress in changes:
                 if self._closed:

@@ -1,8 +1,6 @@
-"""Strict validation of requests: a value that the schema does not allow is refused, with its field and the value.
-
-APIFlask's own adapter for pydantic converts strings to numbers, accepts NaN and repeated query parameters, ignores the
-media type, and does not name the value.
-"""
+"""Strict validation of requests: an invalid value is refused, with its field and the value. APIFlask's own adapter
+converts strings to numbers, accepts NaN and repeated query parameters, ignores the media type, and does not name the
+value."""
 
 import json
 from dataclasses import dataclass
@@ -87,8 +85,8 @@ def _single(request: Request) -> dict[str, str]:
 
 
 def _require_clear(pairs: list[tuple[str, Any]]) -> None:
-    """Raises Invalid for a field that an object has twice, because two programs may take different values, and for NUL,
-    which no database takes."""
+    """Raises Invalid for a field twice in an object, of which programs take different values, and for NUL, which no
+    database takes."""
     names: set[str] = set()
     for name, value in pairs:
         if name in names:
@@ -99,7 +97,7 @@ def _require_clear(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _json(request: Request) -> str:
-    """An empty body is refused: it may have been lost on the way; {} asks for the defaults."""
+    """An empty body may have been lost on the way; {} asks for the defaults."""
     body = request.get_data(cache=False)
     coding = request.headers.get("Content-Encoding", "identity")
     if any(name.strip().lower() != "identity" for name in coding.split(",")):

@@ -30,13 +30,13 @@ zone."""
 
 
 def failing_fast(schema: Any, handler: "GetCoreSchemaHandler") -> Any:
-    """Lets pydantic read no further item of a collection after the first wrong one: it would keep an error of a
-    kilobyte for each field of each wrong item, and a message can have a million."""
+    """pydantic reads no further item of a collection after the first wrong one: it would keep a kilobyte for each wrong
+    field of a million."""
     return _limited(schema, handler, _FAIL_FAST)
 
 
 def _limited(schema: Any, handler: "GetCoreSchemaHandler", limits: Mapping[str, Mapping[str, Any]]) -> Any:
-    """The schema with these limits, by type, in all its parts. A part's own limits are narrower, and stay."""
+    """A part's own limits are narrower, and stay."""
     parts: list[Any] = [schema]
     resolved: set[str] = set()
     while parts:
@@ -73,12 +73,10 @@ def dump(value: object) -> bytes:
 
 
 def readable(value: object) -> str:
-    """JSON for people, in ASCII."""
     return adapter(type(value)).dump_json(value, indent=2, ensure_ascii=True, by_alias=True).decode()
 
 
 def plain(value: object) -> Any:
-    """Dicts, lists, strings and numbers."""
     return adapter(type(value)).dump_python(value, mode="json", by_alias=True)
 
 
@@ -88,13 +86,12 @@ def utc_text(moment: datetime) -> str:
 
 
 def most_values(text: bytes) -> int:
-    """The number of values in a JSON text, without decoding it; more where a string has commas or brackets."""
+    """Without decoding the JSON text; more where a string has commas or brackets."""
     return sum(text.count(mark) for mark in (b",", b"[", b"{"))
 
 
 def load(kind: type[T], text: bytes | str, field: str = "body", *, exact: bool = False) -> T:
-    """Raises Invalid, which names the first wrong field below ``field``; with ``exact`` also for a field that ``kind``
-    does not have."""
+    """Raises Invalid, which names the first wrong field below ``field``; with ``exact`` also for an unknown field."""
     from pydantic import ValidationError
 
     try:
@@ -105,7 +102,7 @@ def load(kind: type[T], text: bytes | str, field: str = "body", *, exact: bool =
 
 
 def read(kind: type[T], value: object, field: str = "body") -> T:
-    """Reads what ``plain`` wrote. Raises Invalid like ``load``."""
+    """Raises Invalid like ``load``."""
     from pydantic import ValidationError
 
     try:
@@ -130,7 +127,6 @@ def invalid(error: "ValidationError", field: str) -> Invalid:
 
 
 def content_hash(value: object) -> str:
-    """SHA-256 of the value's JSON, in hexadecimal."""
     return hashlib.sha256(dump(value)).hexdigest()
 
 

@@ -1,5 +1,5 @@
-"""Who decides where a path leads. The writer of a folder can replace each file in it by a symlink, which a process of
-root would follow (path_resolution(7)): so root opens no file in a folder that another user can write."""
+"""Who decides where a path leads. The writer of a folder can replace each file in it by a symlink (path_resolution(7)):
+root opens no file in a folder that another user can write."""
 
 import grp
 import os
@@ -17,9 +17,8 @@ MAX_LINKS = 40
 
 
 def owner_of(folder: Path, field: str) -> int:
-    """The id of the user who decides what ``folder`` and the path to it contain: 0 where only root does. A missing
-    folder belongs to the owner of its nearest existing parent. Raises Invalid, which names ``field``, where several
-    users, a group or everybody can write the path."""
+    """The id of the user who decides what the path to ``folder`` leads to: 0 where only root does. A missing folder is
+    of its nearest parent's owner. Raises Invalid for ``field`` where several users can write the path."""
     steps = list(_steps(folder))
     for path, status in steps:
         others_write = not stat.S_ISLNK(status.st_mode) and status.st_mode & 0o022
@@ -34,15 +33,14 @@ def owner_of(folder: Path, field: str) -> int:
 
 
 def require_own(folder: Path, field: str) -> None:
-    """Raises Invalid where this process is root's and another user can write the path to the folder. Root calls this
-    before it opens a file there."""
+    """Raises Invalid where this process is root's and another user can write the path to the folder."""
     if os.geteuid() == 0 and (owner := owner_of(folder, field)):
         raise Invalid(field, str(folder), f"a path that only root can write; user id {owner} can write it")
 
 
 def require_closed(folder: Path, field: str, user: int) -> None:
-    """Raises Invalid where everybody can make, replace or have made a file in ``folder``, which ``user`` (an id) opens.
-    A folder that this process cannot enter is closed."""
+    """Raises Invalid where everybody can write files in ``folder``, which ``user`` (an id) opens. A folder that this
+    process cannot enter is closed."""
     with suppress(PermissionError):
         steps = list(_steps(folder))
         above_is_open = False
@@ -74,7 +72,6 @@ def connect_remedy(path: Path) -> str:
 
 
 def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Each existing folder and symlink that the kernel passes on the way to ``path``."""
     here, links = Path("/"), 0
     names = deque(path.absolute().parts[1:])
     yield here, here.lstat()

@@ -7,11 +7,8 @@ _TIMEVAL = struct.Struct("2l")
 
 
 def connect(connecting: socket.socket, address: str, seconds: float) -> None:
-    """Connect a new Unix socket. Raises BlockingIOError where the queue has no room for so many seconds, and OSError.
-
-    After settimeout, Python connects without blocking, and a full queue is an error at once: so call settimeout after
-    this.
-    """
+    """Raises BlockingIOError where the queue has no room for so many seconds, and OSError. After settimeout, Python
+    connects without blocking, and a full queue is an error at once: so call settimeout after this."""
     limit = _TIMEVAL.pack(*divmod(max(1, int(seconds * 1e6)), 1_000_000))
     connecting.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
     connecting.connect(address)

@@ -16,8 +16,7 @@ DRAFT = ".pinner-draft-"
 
 
 def create(path: Path, content: bytes) -> None:
-    """Create a file of mode 0600. If another process creates it at the same time, the first file counts. Raises
-    OSError; then there is no file."""
+    """Create a file of mode 0600; the first one counts. Raises OSError; then there is no file."""
     with draft(path.parent) as new:
         with _on_disk(new) as file:
             file.write(content)
@@ -25,8 +24,7 @@ def create(path: Path, content: bytes) -> None:
 
 
 def replace(path: Path, content: bytes, mode: int = 0o600, drafts: Path | None = None) -> None:
-    """Create or replace a file. ``drafts``: the draft's folder, if not that of the file. Raises OSError; then the file
-    is as before."""
+    """``drafts``: the draft's folder. Raises OSError; then the file is as before."""
     with replacing(path, mode, drafts or path.parent) as file:
         file.write(content)
 
@@ -44,7 +42,7 @@ def replacing(path: Path, mode: int, drafts: Path, prefix: str = DRAFT) -> Itera
 
 @contextmanager
 def draft(folder: Path, prefix: str = DRAFT) -> Iterator[Path]:
-    """A new and empty file of mode 0600, which ends with the context if it still has its name. Raises OSError."""
+    """A new and empty file of mode 0600, removed with the context if it still has its name. Raises OSError."""
     number, name = tempfile.mkstemp(prefix=prefix, dir=folder)
     os.close(number)
     try:
@@ -97,8 +95,8 @@ def _lock(lock: int, folder: Path) -> None:
 
 
 def write_durably(path: Path, lines: Iterable[str]) -> None:
-    """Write a gzip file of lines with their line ends, for this user alone. Creates the folder; nothing stays of an
-    incomplete file. Raises StoreUnavailable."""
+    """Write a gzip file of lines with their line ends, for this user alone, whole or not at all. Creates the folder.
+    Raises StoreUnavailable."""
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         for unfinished in path.parent.glob(f"{_PART}*"):

@@ -57,7 +57,6 @@ class BeatingThread(threading.Thread):
     """It does not keep the process from its end."""
 
     def __init__(self, work: Callable[[], None], name: str, limit: float = math.inf) -> None:
-        """``limit``: see Heartbeat."""
         super().__init__(target=work, name=name, daemon=True)
         self.heartbeat = Heartbeat(self, limit)
 
@@ -70,7 +69,6 @@ class Worker(ABC):
     """Start it once, and stop it once."""
 
     def __init__(self, name: str, limit: float = math.inf) -> None:
-        """``limit``: the most seconds between two beats."""
         self._stop = threading.Event()
         self._thread = BeatingThread(self._repeat, name, limit)
         self.heartbeat = self._thread.heartbeat

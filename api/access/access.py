@@ -2,9 +2,8 @@
 
 A web page in a browser on this machine can neither open the Unix socket nor read a token, but the browser adds a TLS
 client certificate: so the Origin of a request that changes something must be the Host. Without a CORS header, a page
-cannot read the answer of a GET. A name that its owner makes resolve to this machine does not fit the server's
-certificate. A body must be JSON, which no HTML form can send.
-"""
+cannot read a GET's answer; a name that its owner makes resolve to this machine does not fit the server's certificate;
+and no HTML form can send the JSON of a body."""
 
 import logging
 import re
@@ -86,8 +85,8 @@ def _audit_refusal(response: Response) -> None:
 
 
 def _check_size() -> None:
-    """The embedded server has refused such a request already (api/http/reader.py). Another WSGI server would read the
-    whole body into memory, so this is the first check."""
+    """Another WSGI server would read the whole body into memory, so this is the first check (the embedded one has
+    refused it)."""
     if "Transfer-Encoding" in request.headers:
         encoding = request.headers["Transfer-Encoding"]
         raise LengthRequired(f"Transfer-Encoding: {encoding!r} is not accepted; send the body with a Content-Length")
@@ -125,12 +124,12 @@ _REQUEST_ID = re.compile("req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGN
 
 
 def request_id(given: str | None) -> str:
-    """The caller's id, if it has OpenStack's form (req- and a UUID); else a new one."""
+    """The caller's, if it has OpenStack's form (req- and a UUID); else a new one."""
     return given if given and _REQUEST_ID.fullmatch(given) else f"req-{uuid.uuid4()}"
 
 
 def check_path() -> None:
-    """Raises NotFound for a name that no object can have: too long, or with NUL, which databases refuse."""
+    """Raises NotFound for a name that is too long, or has NUL, which databases refuse."""
     for kind, name in (request.view_args or {}).items():
         if len(name) > MAX_LENGTH or "\0" in name:
             raise NotFound(kind, name[:80])

@@ -1,9 +1,7 @@
 """The application's state, the caller of the current request, and the service as this caller sees it.
 
 A view reaches the service only through ``pinner()``, so no view can forget that a token may be limited to one host.
-Another host is refused with Forbidden, whether it exists or not, and its plans, runs and snapshots are NotFound: the
-caller learns nothing about other hosts.
-"""
+Another host is Forbidden, whether it exists or not, and its plans, runs and snapshots are NotFound."""
 
 import inspect
 import threading
@@ -87,13 +85,12 @@ def app_state() -> AppState:
 
 
 def pinner() -> Service:
-    """Limited to the host of the caller's token, if it has one."""
     whole, host = app_state().pinner, identity().host
     return of_one_host(whole, host) if host else whole
 
 
 def require_own_host(kind: str, name: str, host: str) -> None:
-    """Raises NotFound. Only a view that answers from a cache needs it: ``pinner()`` checks the host itself."""
+    """Raises NotFound. Only a view that answers from a cache needs it."""
     if identity().host not in ("", host):
         raise NotFound(kind, name)
 
@@ -113,8 +110,7 @@ def of_one_host(service: Service, host: str) -> Service:
 
 
 class HostService:
-    """Satisfies Service with the objects of one host. Use cases that are not written here check their first
-    argument."""
+    """Service with the objects of one host. Use cases that are not written here check their first argument."""
 
     where = ""
 
@@ -199,7 +195,6 @@ class HostService:
         return self._host
 
     def _require_own_marker(self, marker: str, find: Callable[[str], Plan | Run]) -> None:
-        """Raises Invalid for another host's object, as for an id that does not exist."""
         try:
             find(marker)
         except NotFound:
@@ -218,7 +213,7 @@ _FINDERS: dict[str, Callable[[HostService, str], object]] = {
 
 
 def _limited(name: str, use_case: Callable[..., Any]) -> Callable[..., Any]:
-    """Raises KeyError, at the import, where the use case's first argument is neither a host nor an object of one."""
+    """Raises KeyError, at the import, where the first argument is neither a host nor an object of one."""
     signature = inspect.signature(use_case)
     first = list(signature.parameters)[1]
     find = None if first == "host" else _FINDERS[first]

@@ -1,11 +1,9 @@
-"""Who sends a request: by the Unix socket's peer, a bearer token, or a TLS client certificate.
+"""Who sends a request: by the Unix socket's peer, a bearer token, or a TLS client certificate; docs/rest.md says what
+wrong credentials lead to.
 
-docs/rest.md says what wrong credentials lead to. A valid token is accepted even from an address that has to wait: many
-callers may share it. After wrong secrets for a token, the right one must wait at their address, too, so that guesses
-tell nothing.
-
-Hashes are compared in constant time. The id of a token is no secret.
-"""
+A valid token is accepted even from an address that has to wait: many callers may share it. After wrong secrets for a
+token, the right one must wait at their address, too, so that guesses tell nothing. Hashes are compared in constant
+time."""
 
 import hmac
 import math
@@ -42,8 +40,8 @@ class _Failures:
 
 
 class Throttle:
-    """How long a key has to wait after failures: 1, 2, 4 ... LONGEST_SECONDS. It never sleeps. ``clock`` gives seconds
-    that only increase."""
+    """How long a key has to wait after failures: 1, 2, 4 ... LONGEST_SECONDS. ``clock`` gives seconds that only
+    increase."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -51,13 +49,13 @@ class Throttle:
         self._guard = threading.Lock()
 
     def wait(self, key: str) -> float:
-        """Returns seconds; 0: the key need not wait."""
+        """Seconds."""
         with self._guard:
             failures = self._failures.get(key)
             return max(0.0, failures.until - self._clock()) if failures else 0.0
 
     def failed(self, key: str) -> float:
-        """Count a failure, and return the seconds to wait. A failure during the wait does not make it longer."""
+        """Returns the seconds to wait. A failure during the wait does not make it longer."""
         with self._guard:
             now = self._clock()
             failures = self._failures.get(key, _Failures(0, now))
@@ -99,8 +97,8 @@ class TokenReader(Protocol):
 
 
 class Credentials:
-    """``client_roles`` are by the common name of a client certificate. The X-Forwarded-For of the reverse proxies in
-    ``trusted`` is believed. ``clock`` gives seconds that only increase."""
+    """``client_roles`` are by the common name of a client certificate. The X-Forwarded-For of ``trusted`` proxies is
+    believed. ``clock`` gives seconds that only increase."""
 
     def __init__(
         self,
@@ -129,7 +127,7 @@ class Credentials:
 
     def identify(self, peer: Peer, headers: Headers) -> Identity:
         """Raises Unauthorized, TooManyRequests, Forbidden, and Invalid for a wrong X-Pinner-Actor. On TCP a token
-        counts more than a certificate. That of a trusted proxy does not speak for its clients."""
+        counts more than a certificate; a trusted proxy's certificate does not speak for its clients."""
         sender = self.anonymous(peer, headers)
         match peer:
             case UnixPeer(uid):

@@ -1,4 +1,4 @@
-"""The peer of a connection, as the kernel or the TLS handshake names it, and the client's address behind proxies."""
+"""The peer of a connection, by the kernel or the TLS handshake, and the client's address behind proxies."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -53,8 +53,8 @@ def is_trusted(address: str, trusted: Networks) -> bool:
 
 
 def client_address(peer: str, forwarded_for: str, trusted: Networks) -> str:
-    """Each proxy appends the address of its own peer to X-Forwarded-For: the last address that is no trusted proxy is
-    the client's. An entry that is no address ends the search at the proxy that wrote it."""
+    """The last address of X-Forwarded-For that is no trusted proxy: each proxy appends its own peer's. An entry that is
+    no address ends the search at the proxy that wrote it."""
     address = _parse(peer)
     hop = str(address) if address else peer
     for entry in reversed(forwarded_for.split(",")):

@@ -1,7 +1,5 @@
-"""The rules that say which role may do what: one oslo.policy rule an operation.
-
-The file ``[oslo_policy] policy_file`` overrides them; etc/pinner/policy.yaml.sample has their defaults.
-"""
+"""Which role may do what: one oslo.policy rule an operation. The file ``[oslo_policy] policy_file`` overrides them;
+etc/pinner/policy.yaml.sample has their defaults."""
 
 import logging
 import threading
@@ -17,8 +15,7 @@ from pinner.model.errors import Invalid
 LOG = logging.getLogger(__name__)
 
 RELOAD_SECONDS = 1.0
-"""Changed files count after this time. oslo.policy would search for them at each check, which takes longer than the
-check."""
+"""oslo.policy would search for changed files at each check, which takes longer than the check."""
 MAX_DECISIONS = 1024
 PREFIX = "pinner:"
 FIELD = "[oslo_policy] policy_file"

@@ -42,7 +42,7 @@ class RefusalAudit:
         self._last_request = ""
 
     def record(self, caller: Caller, key: str, request: str, result: str) -> None:
-        """``key`` names the origin for the limit, ``request`` is the method and the path, ``result`` says why."""
+        """``key`` names the origin for the limit; ``request`` is method and path."""
         if self._is_counted_only(caller, key):
             return
         self._append(caller, bounded(request), bounded(result))
@@ -85,6 +85,5 @@ class RefusalAudit:
 
 
 def bounded(text: str) -> str:
-    """Unprintable characters are left out, and the text is cut to MAX_TEXT characters."""
     shown = visible(text[:MAX_TEXT])
     return shown if len(text) <= MAX_TEXT and len(shown) <= MAX_TEXT else f"{shown[:MAX_TEXT]}..."

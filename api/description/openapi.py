@@ -1,5 +1,5 @@
-"""The OpenAPI document: APIFlask's, with the errors, headers and security of every operation, as generators want it:
-plain names, no inline objects, and a description of every field."""
+"""The OpenAPI document: APIFlask's, with the errors, headers and security of every operation, plain names, no inline
+objects, and a description of every field."""
 
 import ast
 import inspect
@@ -103,7 +103,7 @@ def configure(app: APIFlask) -> None:
 
 
 def _written_once(view: Callable[[], Any]) -> Callable[[], Response]:
-    """The first request writes the document in about a second; anyone may ask, so the others get the same bytes."""
+    """The document takes about a second, and anyone may ask."""
     lock = Lock()
     written: list[bytes] = []
 
@@ -202,7 +202,6 @@ REF = "#/components/schemas/"
 
 
 def tidy(components: Json) -> Json:
-    """The components under plain names, sorted; each inline object becomes a component."""
     tidied: Json = {}
     for name, schema in components.items():
         plain = plain_name(name)
@@ -296,8 +295,8 @@ def _described(name: str, schema: Json) -> Json:
 
 
 def _field_docstrings() -> dict[str, dict[str, str]]:
-    """The text below each field, by class and field. Python does not store it: the sources are read at the import,
-    because the API may not be able to after it has given up root."""
+    """The text below each field, by class and field, read from the sources at the import: the API may not be able to
+    after it has given up root."""
     names = [
         info.name for room in (model, schemas) for info in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     ]

@@ -18,14 +18,13 @@ CONDITIONAL: Json = {HEADERS: [IF_MATCH, IF_NONE_MATCH]}
 
 
 def may_raise(*kinds: type[PinnerError]) -> Json:
-    """The errors of an operation beside those of every operation, for ``doc(extensions=)``. An agent that may be
-    unreachable may also be busy."""
+    """The errors of an operation beside those of all, for ``doc(extensions=)``. An agent that may be unreachable may
+    also be busy."""
     codes = {kind.code for kind in kinds} | ({Busy.code} if HostUnreachable in kinds else set())
     return {CODES: sorted(codes)}
 
 
 def media_type(media: str, schema: Json) -> dict[int | str, dict[str, str | dict[str, Json]]]:
-    """One more media type of the answer with status 200, for ``doc(responses=)``."""
     return {200: {"description": "Successful response", "content": {media: {"schema": schema}}}}
 
 

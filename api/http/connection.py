@@ -32,8 +32,7 @@ class ConnectionOwner(Protocol):
 
     def admit(self, connection: "Connection") -> bool: ...
 
-    def forget(self, connection: "Connection") -> None:
-        """The connection may be forgotten already."""
+    def forget(self, connection: "Connection") -> None: ...
 
     def submit(self, connection: "Connection", request: HttpRequest) -> None:
         """A worker answers the request with ``send`` and, at its end, ``finish``."""
@@ -73,7 +72,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def held(self) -> int:
-        """Bytes of unread answers, and of requests in advance."""
+        """Bytes."""
         return self._unsent + self._reader.size + self._advance
 
     @property
@@ -118,10 +117,8 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def eof_received(self) -> bool:
-        """The end of the client's sending side counts as the end of the connection.
-
-        A request that waits for a thread is then not carried out, and a stream ends at once.
-        """
+        """The end of the client's sending side ends the connection: a waiting request is not carried out, a stream ends
+        at once."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
@@ -137,7 +134,6 @@ class Connection(asyncio.Protocol):
             self.deadline = self.since + self._owner.limits.send_seconds
 
     def resume_writing(self) -> None:
-        """The client has read everything, or what TLS had encrypted."""
         if self._unsent:
             return
         self._drained.set()
@@ -171,7 +167,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     async def send(self, data: bytes) -> None:
-        """Returns when the client has read ``data``, a part of an answer. Raises ConnectionResetError."""
+        """Returns when the client has read ``data``. Raises ConnectionResetError."""
         if not self.lost:
             self._transport.write(data)
             await self._drained.wait()
@@ -241,7 +237,6 @@ class Connection(asyncio.Protocol):
         self.deadline = self.since + seconds[self._reader.phase]
 
     def _next(self) -> None:
-        """The next request waits until the answer before it is read."""
         if self.current is not None or not self._pending or not self._drained.is_set():
             return
         if self._closing or self._owner.ending:
@@ -260,7 +255,7 @@ class Connection(asyncio.Protocol):
         self._close()
 
     def _close(self) -> None:
-        """Close after the client has read the answer, and discard what still arrives (linger_seconds)."""
+        """Close after the client has read the answer, and discard what still arrives."""
         self._closing = True
         self._pending.clear()
         if self._drained.is_set() or self._transport.can_write_eof():
@@ -311,11 +306,8 @@ def _common_name(tls: ssl.SSLObject) -> str:
 
 
 class Observed(asyncio.BufferedProtocol):
-    """Stands between a TCP transport and ``tls``, asyncio's own TLS protocol.
-
-    asyncio's TLS transport counts what it has passed on to TCP as sent. ``pause`` is called when encrypted bytes begin
-    to wait for the client, ``resume`` when it has received them.
-    """
+    """Stands between a TCP transport and ``tls``, asyncio's own TLS protocol, which counts bytes given to TCP as sent.
+    ``pause`` is called when encrypted bytes begin to wait for the client, ``resume`` when it has received them."""
 
     def __init__(self, tls: asyncio.BufferedProtocol, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         self._tls = tls

@@ -15,8 +15,6 @@ from pinner.api.errors import error_document
 
 
 class RequestRefused(Exception):
-    """A request that the server answers itself with an error, before it closes the connection."""
-
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
         self.status = status
@@ -104,7 +102,7 @@ def _header_variables(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _target(target: bytes) -> tuple[bytes, bytes, str]:
-    """The path, the query and the authority, which is empty where the target is a path."""
+    """Path, query, and the authority of a URL."""
     if target.startswith(b"/") or target == b"*":
         path, _, query = target.partition(b"?")
         return path, query, ""
@@ -141,7 +139,6 @@ def refusal(refused: RequestRefused) -> bytes:
 
 
 def chunk(data: bytes) -> bytes:
-    """A part of a body whose length is not known beforehand (RFC 9112, section 7.1)."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 

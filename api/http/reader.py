@@ -1,10 +1,8 @@
 """Reads the requests of one connection, within the limits of a client.
 
-llhttp parses them in its strict mode. Two parsers that read invalid bytes differently, such as two lengths or a folded
-header, let a client smuggle a request past a proxy (RFC 9112, section 11.2).
-
-A request is complete only with as many bytes of a body as its Content-Length says, however llhttp ends the message.
-"""
+llhttp parses them strictly: two parsers that read invalid bytes differently, such as two lengths or a folded header,
+let a client smuggle a request past a proxy (RFC 9112, section 11.2). A request is complete only with as many bytes of a
+body as its Content-Length says, however llhttp ends the message."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,8 +16,6 @@ MAX_BODY_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What one client, and all together, may cost."""
-
     body_bytes: int = MAX_BODY_BYTES
     """``serve`` (api/server.py) replaces it by the application's limit."""
     head_bytes: int = 64 * 1024
@@ -34,15 +30,15 @@ class ClientLimits:
     send_seconds: float = 60.0
     """The time in which the client must read an answer, or one event of a stream."""
     linger_seconds: float = 2.0
-    """How long after a refusal the server discards what the client still sends: a close at once would reset the
-    connection, and the client could lose the answer (RFC 9112, section 9.6)."""
+    """How long after a refusal the server discards what the client still sends: after a close at once, the client could
+    lose the answer (RFC 9112, section 9.6)."""
     connections: int = 512
     """One more closes the connection whose client the server has waited for longest."""
     pipelined: int = 16
     """Requests that one client may send before it reads the first answer. Together they may be as large as one."""
     held_bytes: int = 64 * 1024 * 1024
-    """Answers that clients have not read, and requests that no worker answers yet, of all connections. Above it the
-    connection with the most is dropped."""
+    """Unread answers, and requests that no worker answers yet, of all connections. Above it the connection with the
+    most is dropped."""
 
 
 Phase = Literal["idle", "head", "body"]
@@ -132,7 +128,6 @@ class RequestReader:
         self.wants_continue = headers.get(b"expect", b"").lower() == b"100-continue" and request.version == "1.1"
 
     def on_body(self, part: bytes) -> None:
-        """llhttp gives no more than the Content-Length."""
         self._request.body += part
 
     def on_message_complete(self) -> None:
@@ -143,8 +138,7 @@ class RequestReader:
             self._end_request()
 
     def _part(self, data: bytes, at: int) -> bytes:
-        """The next bytes for the parser: a line of a head, or a body. So it never sees two messages at once, and the
-        request line is known."""
+        """The next bytes for the parser: a line of a head, or a body, so it never sees two messages at once."""
         if self.phase == "body":
             return data[at : at + self._announced - len(self._request.body)] or data[at:]
         part = data[at : data.find(b"\n", at) + 1 or len(data)]
@@ -156,7 +150,6 @@ class RequestReader:
         return part
 
     def _parse(self, data: bytes) -> int:
-        """Returns the number of the bytes that the parser has used."""
         try:
             self._parser.feed_data(data)
             if self.phase == "head" and self._head_bytes > self._limits.head_bytes:
@@ -171,7 +164,6 @@ class RequestReader:
         return len(data)
 
     def _take_missing(self, data: bytes, at: int) -> int:
-        """Returns the number of the bytes that it has taken."""
         part = data[at : at + self._missing]
         self._request.body += part
         self._missing -= len(part)

@@ -54,7 +54,6 @@ class Serving:
         self._health = ThreadPoolExecutor(1, "api-health")
 
     def on_tick(self, call: Callable[[], None]) -> None:
-        """While the event loop works, ``call`` is called each _TICK."""
         self._on_tick = call
 
     async def listen(self, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None) -> None:
@@ -94,7 +93,7 @@ class Serving:
         threads.submit(self._answer, number, connection, request)
 
     def queue(self) -> Queue:
-        """The requests that wait for a thread. Any thread may call it."""
+        """Any thread may call it."""
         waiting = sorted(self._waiting.values())
         return Queue(len(waiting), self.loop.time() - waiting[0]) if waiting else Queue()
 
@@ -118,8 +117,7 @@ class Serving:
         await asyncio.sleep(0)  # the transports close their sockets in the loop's next round
 
     async def _close_listeners(self) -> None:
-        """asyncio takes two rounds of the loop for a client that it has accepted. If the listener is closed before, the
-        client's socket stays open."""
+        """asyncio takes two rounds of the loop for an accepted client: closed before, its socket stays open."""
         for listener in self._listeners:
             for bound in listener.sockets:
                 self.loop.remove_reader(bound)
@@ -133,8 +131,7 @@ class Serving:
         self._health.shutdown()
 
     def _tick(self) -> None:
-        """Expires connections, and bounds what is kept for slow clients. A failure at one must not end the deadlines of
-        all others."""
+        """A failure at one connection must not end the deadlines of all others."""
         self.loop.call_later(_TICK, self._tick)
         self._on_tick()
         now = self.loop.time()
@@ -148,8 +145,7 @@ class Serving:
         self._bound_held()
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Without a file descriptor for a new connection, asyncio reports an error for each of BACKLOG attempts, and
-        tries again a second later."""
+        """Without a file descriptor, asyncio reports an error for each of BACKLOG attempts, a second apart."""
         if isinstance(error := context.get("exception"), OSError) and error.errno in _NO_RESOURCES:
             self._failing.warn("a client of the API cannot be accepted: %s", error)
         else:
@@ -176,7 +172,7 @@ class _Head:
         self.headers: list[tuple[str, str]] = []
 
     def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[..., None]:  # noqa: ARG002
-        """As PEP 3333 says, a later call replaces an earlier one, because nothing is sent before the body begins."""
+        """A later call replaces an earlier one (PEP 3333): nothing is sent before the body begins."""
         self.status, self.headers = status, headers
         return _no_write
 
@@ -216,7 +212,7 @@ def _whole(
 def _answer(
     app: "WSGIApplication", connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
 ) -> tuple[bytes, bool]:
-    """The answer, or its last part, and whether the connection can serve another request."""
+    """The answer or its last part; whether the connection can serve another request."""
     head = _Head()
     body = app(environ(request, connection.ends), head.start_response)
     try:
@@ -233,8 +229,8 @@ def _answer(
 def _stream(
     head: _Head, body: Iterable[bytes], connection: Connection, request: HttpRequest, loop: asyncio.AbstractEventLoop
 ) -> tuple[bytes, bool]:
-    """Raises ConnectionResetError where the client has gone. HTTP/1.0 has no chunks: the end of the connection is the
-    end of the body. An answer that fails after its first part ends without the last chunk, so the client learns it."""
+    """Raises ConnectionResetError where the client has gone. HTTP/1.0 has no chunks: the end of the connection ends the
+    body. An answer that fails midway ends without the last chunk, so the client learns it."""
     chunked = request.version == "1.1"
     headers = [*head.headers, *([("Transfer-Encoding", "chunked")] if chunked else [])]
 

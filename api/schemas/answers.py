@@ -129,14 +129,14 @@ PageAnswer = tuple[Page[T], int, dict[str, str]]
 
 
 def page(items: Iterable[T], key: Callable[[T], str], limit: int, marker: str) -> Page[T]:
-    """The first ``limit`` items after the key ``marker``, by key. The marker's item may have ended."""
+    """By key. The marker's item may have ended."""
     rest = sorted((item for item in items if key(item) > marker), key=key)
     shown = tuple(rest[:limit])
     return Page(shown, key(shown[-1]) if len(rest) > limit else "")
 
 
 def linked(shown: Page[T]) -> PageAnswer[T]:
-    """The answer with a page: its header field Link (RFC 8288) is the URL of the next page."""
+    """The header field Link (RFC 8288) is the URL of the next page."""
     if not shown.next:
         return shown, 200, {}
     query = urlencode(request.args.to_dict() | {"marker": shown.next})

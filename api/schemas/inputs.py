@@ -17,7 +17,6 @@ _LONGEST_SCALAR = 100
 
 
 def _scalar(text: Any) -> Any:
-    """The value of a query parameter that is a JSON number or boolean."""
     if len(text) > _LONGEST_SCALAR or text != text.strip():
         return text
     try:

@@ -20,7 +20,7 @@ from pinner.model.snapshot import Snapshot
 
 
 class CapturedAgent:
-    """Satisfies Agent. Runs, events, history and audit trail raise NotFound, changes of the machine Invalid."""
+    """Satisfies Agent. Runs, events, history and audit trail raise NotFound, changes Invalid."""
 
     def __init__(
         self, take_snapshot: Callable[[float], Snapshot], sample: Callable[[Snapshot], HostReading] = HostReading
@@ -36,7 +36,6 @@ class CapturedAgent:
         return self._take_snapshot(0.0).topology
 
     def reading(self, sample_seconds: float) -> HostReading:
-        """The capture has the samples."""
         return self._sample(self.snapshot(0.0))
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> NoReturn:

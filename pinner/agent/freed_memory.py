@@ -26,7 +26,7 @@ def give_back() -> None:
 
 
 def use_one_heap() -> None:
-    """glibc gives new threads heaps, which only grow; in Python they bring no speed, because one thread runs at a
-    time."""
+    """glibc gives new threads heaps, which only grow; in Python, where one thread runs at a time, they bring no
+    speed."""
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

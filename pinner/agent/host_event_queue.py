@@ -38,7 +38,6 @@ class HostEventQueue:
             self._changed.notify_all()
 
     def since(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
-        """See Agent.host_events."""
         if process_names is not None and self._watched != (names := frozenset(process_names)):
             self._watched = names
             self._on_watched()

@@ -105,7 +105,7 @@ def require_number(field: str, value: int) -> int:
 
 
 def require_span(begin: datetime, end: datetime, step: int) -> None:
-    """At most as many values as the history keeps of any step, between times with a zone."""
+    """At most as many values as the history keeps, between times with a zone."""
     if step not in ROWS:
         raise Invalid("step", shown(step), f"one of {', '.join(map(str, ROWS))}")
     for field, value in (("begin", begin), ("end", end)):
@@ -159,6 +159,5 @@ def _require_target(target: Target) -> None:
 
 
 def shown(value: Any) -> object:
-    """The begin of the value's text, in which every letter can be printed."""
     text = "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in str(value)[:80])
     return value if isinstance(value, (bool, int)) and len(text) < 20 else text

@@ -104,8 +104,7 @@ class LocalAgent:
         idle_limit: CallLimit | None = None,
     ) -> None:
         """``take_snapshot`` gets the seconds between two samples; ``recovery``: how an interrupted apply ends;
-        ``name``: the host's in pinner; ``boot``: the present one, or empty; ``checks``: of the parts beside this
-        one."""
+        ``name``: the host's; ``boot``: the present one, or empty; ``checks``: of other parts."""
         self._take_snapshot = take_snapshot
         self._host = host
         self._journal = journal
@@ -168,8 +167,7 @@ class LocalAgent:
 
     @contextmanager
     def _counted(self, run: Run, state: EntryState, progress: Progress, subject: str = "") -> Iterator[Progress]:
-        """Count the run as idle if it has begun and no entry gets ``state``, also if it is refused then. A caller can
-        ask for such a run again and again."""
+        """Count the run as idle if it is refused or no entry gets ``state``: a caller can repeat such a run."""
         states: set[EntryState] = set()
 
         def watched(entry: Entry, total: int) -> None:
@@ -184,8 +182,8 @@ class LocalAgent:
                     self._idle.add(subject)
 
     def _undone(self, run: Run) -> str:
-        """What a rollback undoes; empty where nothing of it is in force. Idle calls must not keep anybody from a
-        rollback that has something to undo."""
+        """Empty where nothing of it is in force. Idle calls must not keep anybody from a rollback with something to
+        undo."""
         for record in self._journal.in_force(run.host):
             if run.undoes in ("", record.run if isinstance(record, Damaged) else record.entry.run):
                 return run.undoes or "all runs"
@@ -199,7 +197,6 @@ class LocalAgent:
         return admit(plan, run, with_pools(taken, self._journal), self._journal)
 
     def _own(self, run: Run) -> Run:
-        """With the facts that the agent knows itself. Raises RunConflict where the journal has its id."""
         with suppress(NotFound):
             raise RunConflict(run.id, self._journal.run(run.id).state, "give a new run an id that no run has")
         return replace(self._known(run), state="running", started_at=self._now(), ended_at=None, error="")
@@ -216,8 +213,8 @@ class LocalAgent:
         )
 
     def _require_open(self, run: Run) -> None:
-        """Raises RunConflict where the run was closed before it began. Such a late call is no attack, so the trail gets
-        no refusal."""
+        """Raises RunConflict where the run was closed before it began. A late call is no attack, so the trail gets no
+        refusal."""
         with suppress(NotFound):
             if (journaled := self._journal.run(run.id)).error == NEVER_BEGUN:
                 LOG.warning("run %s begins too late, and is refused: it was closed", run.id)
@@ -307,7 +304,7 @@ class LocalAgent:
 
 def with_pools(snapshot: Snapshot, journal: Journal) -> Snapshot:
     """Sets ``Guest.pooled``: where pinner placed several guests on one CPU, their vCPUs look as if pinned alone. The
-    journal, which tells the difference, is read only for guests with several threads on one CPU."""
+    journal is read only for guests with several threads on one CPU."""
     return replace(snapshot, guests=tuple(_with_pool(guest, journal) for guest in snapshot.guests))
 
 
@@ -331,7 +328,6 @@ def _shares_its_cpu(vcpu: Vcpu, guest: Guest) -> bool:
 
 
 def _given(vcpu: Vcpu, last: AffinityChange | None) -> CpuSet:
-    """The CPU of the vCPU, if the last run that changed its thread gave it; else none."""
     thread = vcpu.thread
     if thread is None or last is None or last.after != thread.affinity:
         return CpuSet()
@@ -360,8 +356,8 @@ def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admissi
 
 
 def require_settings(plan: Plan, inventory: Callable[[frozenset[TargetKind]], Snapshot]) -> None:
-    """Raises Invalid for a plan whose settings all do not exist now: it begins no run. If some exist, the run names
-    those that are gone. A setting inside a guest is known only to the guest, which the run asks."""
+    """Raises Invalid for a plan whose settings all do not exist now: it begins no run. Settings inside a guest count as
+    existing."""
     kinds = frozenset(change.target.kind for change in plan.changes)
     if not kinds & set(SETTINGS) or not kinds <= set(ALONE) - set(INSIDE):
         return

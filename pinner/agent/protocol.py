@@ -17,7 +17,7 @@ from pinner.model.run.journal import Entry, Run
 from pinner.model.snapshot import Snapshot
 
 Progress = Callable[[Entry, int], None]
-"""Gets an entry and the number of entries: first an ``intent``, when the run is in the journal and nothing is changed,
+"""Gets an entry and the number of entries: first an ``intent``, when the journal has the run and nothing is changed,
 then after every change."""
 
 
@@ -43,12 +43,12 @@ class Agent(Protocol):
         RunConflict, HostBusy."""
 
     def run(self, run: str) -> Run:
-        """The journal's. Raises NotFound; then it has changed nothing yet, but its call may be on its way: only
+        """The journal's. Raises NotFound; then it has changed nothing, but its call may be on its way: only
         ``close_run`` says that it never begins."""
 
     def close_run(self, run: Run) -> Run:
-        """The journal's run, which does not begin later: an unknown run is stored as ``failed`` (NEVER_BEGUN), and an
-        apply or a rollback with this id raises RunConflict from then on. Raises Invalid, StoreUnavailable."""
+        """The journal's run, which does not begin later: an unknown run is stored as ``failed`` (NEVER_BEGUN), and
+        later calls with this id raise RunConflict. Raises Invalid, StoreUnavailable."""
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """By ``seq``."""
@@ -68,11 +68,11 @@ class Agent(Protocol):
         (measures.ROWS). Raises NotFound where nothing is measured, Invalid, StoreUnavailable, HostUnreachable."""
 
     def blame(self, guest: str, seconds: float) -> Blame:
-        """Who runs while threads of the guest (by UUID) wait for a CPU, in the next ``seconds``. Raises NotFound,
-        NotPermitted where the kernel cannot trace, Busy, Gone, HostUnreachable."""
+        """Who runs while threads of the guest (by UUID) wait for a CPU. Raises NotFound, NotPermitted where the kernel
+        cannot trace, Busy, Gone, HostUnreachable."""
 
     def health(self) -> AgentHealth:
-        """Whether the agent's parts work, without a look at the host or libvirt. Raises HostUnreachable."""
+        """It asks neither host nor libvirt. Raises HostUnreachable."""
 
     def has_guest(self, guest: str) -> bool:
         """Whether libvirt has the guest (by UUID), active or not. Raises NotPermitted, HostUnreachable, Busy."""
@@ -84,16 +84,16 @@ class Agent(Protocol):
         """Raises HostUnreachable."""
 
     def explain_drifts(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        """Each cause ``unknown`` becomes the one that the host shows now: cpusets, systemd's settings, running
-        balancers, the writers of pins. A cause that cannot be read raises nothing."""
+        """Each cause ``unknown`` becomes the one that the host shows now: cpusets, systemd's settings, balancers,
+        writers of pins. Raises nothing for an unreadable one."""
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        """Write Guest.excluded into the guest's live metadata, and its definition if there is one. Raises Gone,
-        NotPermitted, HostUnreachable, and Busy where the caller has marked too many guests just now."""
+        """Write Guest.excluded into the guest's metadata, live and in its definition. Raises Gone, NotPermitted,
+        HostUnreachable, and Busy where the caller has marked too many guests just now."""
 
     def audit_head(self, centre: ChainHead | None) -> SignedHead:
-        """The signed head of the agent's audit trail, which gets the centre's head, if any, first. Raises NotFound for
-        a captured machine, StoreUnavailable, and Busy where the caller has reported too many heads just now."""
+        """The signed head of the agent's audit trail, which first gets the centre's, if any. Raises NotFound for a
+        captured machine, StoreUnavailable, and Busy where the caller has reported too many heads just now."""
 
     def audit_records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
         """At most ``limit`` (1 to 1000), in order. Raises NotFound for a captured machine, and Invalid."""

@@ -24,7 +24,7 @@ _LIMIT_SECONDS = 120.0
 
 class Meter(Protocol):
     def __call__(self) -> tuple[Counts, ...]:
-        """Raises the errors of libvirt, and OSError."""
+        """Raises libvirt's errors, and OSError."""
 
 
 class Kept(Protocol):
@@ -69,8 +69,8 @@ class Recorder(Worker):
     def measures(
         self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()
     ) -> tuple[History, ...]:
-        """See Agent.measures. A guest is found by its name unless a subject is named so. Of all subjects, those without
-        one of the series or a value since ``begin``, and unreadable ones, are left out."""
+        """As Agent.measures. A guest is found by its name unless a subject is named so. Of all subjects, unreadable
+        ones, and those without one of the series or a value since ``begin``, are left out."""
 
         def read(subject: str) -> History:
             return self._kept.read(subject, begin, end, step, self._names.get(subject, ""), series)

@@ -1,2 +1,2 @@
-"""Changes a host by a plan, and undoes the changes. executor is the way in, ports has the interfaces of host and
+"""Changes a host by a plan, and undoes the changes. executor is the way in; ports has the interfaces of host and
 journal."""

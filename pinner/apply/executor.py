@@ -47,7 +47,7 @@ def apply(
 ) -> Run:
     """Returns the ended run; ``Transaction.make`` has its states. Raises HostBusy, Refused, Blocked, NovaConflict,
     StalePlan and Invalid before the host is changed; StoreUnavailable if the journal cannot be written: all changes are
-    undone then, and a recovery must end the run."""
+    undone, and a recovery must end the run."""
     journal.begin(run)
     try:
         with _refusing(run, journal, now):
@@ -71,8 +71,7 @@ def apply(
 
 def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
     """Undoes the run ``run.undoes``, or all runs of the host. Where a target has ended or another program has moved it,
-    both runs end ``rolled_back_partly``, and can be rolled back again. Raises NotFound, HostBusy, and RunConflict also
-    where a later run has changed a target again."""
+    both runs end ``rolled_back_partly``, and can be rolled back again. Raises NotFound, HostBusy, RunConflict."""
     if run.undoes_all:
         return _roll_all_back(run, host, journal, now, progress)
     _require_reversible(run.undoes, journal)
@@ -181,8 +180,8 @@ def changes_to_make(
     plan: Plan, host: Host, unread: Collection[str] = (), *, persist: bool
 ) -> tuple[PlannedChange, ...]:
     """All changes of the plan, or none if all are made. What libvirt does not tell of ``unread`` guests (by UUID) makes
-    no plan stale. Raises Blocked; NovaConflict if the plan uses CPUs that Nova owns now; StalePlan, with ``persist``
-    also if all changes are made; with ``persist`` Invalid if a guest is transient or pinned by Nova."""
+    no plan stale. Raises Blocked, NovaConflict; StalePlan, with ``persist`` also if all changes are made; with
+    ``persist`` Invalid if a guest is transient or pinned by Nova."""
     if plan.blocked:
         raise Blocked(plan.id, plan.blocked)
     if host.fingerprint() != plan.basis.fingerprint:
@@ -229,7 +228,7 @@ def _inspected(change: PlannedChange, host: Host) -> steps.Inspection:
 
 
 def _plugged_in(plan: Plan, host: Host) -> Iterator[str]:
-    """Since the plan was made; without vCPUs of guests that Nova pinned."""
+    """Without vCPUs of guests that Nova pinned."""
     guests: dict[str, str] = {}
     planned: dict[str, set[Part]] = {}
     for target in (want.target for want in plan.wanted if want.target.kind in PINNED):

@@ -1,4 +1,4 @@
-"""What a run tells the journal and its observers: the state of each change, and its failures in words."""
+"""What a run tells the journal and its observers: each change's state, and its failures in words."""
 
 import threading
 from collections import Counter
@@ -63,8 +63,7 @@ class Notes:
         self._progress(entry, self.total)
 
     def note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
-        """A repeated report (the same state and error) keeps its first time: so it is one record in both audit
-        trails."""
+        """A repeated report (same state and error) keeps its first time: it is one record in both audit trails."""
         noted = replace(entry, state=state, error=error, at=self._now())
         with self._guard:
             last = self._reported.get(entry.seq)
@@ -128,7 +127,6 @@ def unanswering(entries: Sequence[Entry], host: Host, unread: Mapping[str, str])
 
 
 def require_read(target: Target, unread: Mapping[str, str]) -> None:
-    """Raises Busy."""
     if why := unread.get(target.owner):
         raise Busy(str(target), f"it cannot be read: {why}", overdue=False)
 

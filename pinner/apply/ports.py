@@ -29,11 +29,11 @@ class GuestPort(Protocol):
         """The <cputune> of the persistent definition as XML, or empty."""
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
-        """Restore the target's pin of ``definition``, or its absence. Raises ApplyFailed where an operator has changed
-        the pin: it is none of the CPUs that runs have ``given``."""
+        """Restore the target's pin of ``definition``, or its absence. Raises ApplyFailed where the pin is none of
+        ``given``, so an operator's."""
 
     def named_pins(self, guest: str) -> NamedPins:
-        """Those that the guest's metadata names. Raises Busy."""
+        """Raises Busy."""
 
     def pins(self, guest: str) -> tuple[PartPin, ...]:
         """Those in the running guest's XML, whoever made them. Raises Busy."""
@@ -41,11 +41,11 @@ class GuestPort(Protocol):
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
     ) -> None:
-        """In a guest's saved image, each part with one of ``pins``, which the metadata names, gets its pin of
-        ``former``, or none; the metadata gets ``names``. Raises like Host.pin."""
+        """In a guest's saved image, each part of ``pins`` gets its pin of ``former``, or none; the metadata gets
+        ``names``. Raises like Host.pin."""
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
-        """Write these names into the guest's metadata, except parts that are None. Raises like Host.pin."""
+        """Write these names into the guest's metadata, where not None. Raises like Host.pin."""
 
     def numatune(self, target: Target) -> str:
         """The nodes of the live numatune where libvirt may change them (mode restrictive), or empty."""
@@ -54,12 +54,12 @@ class GuestPort(Protocol):
         """Raises like Host.pin."""
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        """Mark the guest's metadata. Raises like Host.pin."""
+        """Raises like Host.pin."""
 
 
 class Host(Protocol):
     """Several threads may use it, each for other guests. A method for a target or a guest (by UUID) raises Gone where
-    that has ended."""
+    it has ended."""
 
     @property
     def guests_at_once(self) -> int: ...
@@ -79,8 +79,7 @@ class Host(Protocol):
         """The kernel's masks of the live threads, by thread id. A partition has all movable threads of the host; work
         queues have none."""
 
-    def kernel_threads(self) -> frozenset[ThreadKey]:
-        """The kernel threads that can be moved."""
+    def kernel_threads(self) -> frozenset[ThreadKey]: ...
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Live, and with ``persist`` in the guest's definition. Raises NotPermitted, HostUnreachable, ApplyFailed."""
@@ -106,14 +105,12 @@ class Host(Protocol):
     def set_state(self, target: Target, state: State) -> None:
         """Reads it back. Raises NotPermitted, and ApplyFailed where it is another."""
 
-    def cpu_limits(self, guest: str) -> tuple[CpuLimit, ...]:
-        """See Guest.cpu_limits."""
+    def cpu_limits(self, guest: str) -> tuple[CpuLimit, ...]: ...
 
     def parts(self, guest: str) -> frozenset[Part]:
         """Those that have a thread."""
 
-    def defined_pin(self, target: Target, definition: str) -> CpuSet | None:
-        """None where the ``definition`` has none."""
+    def defined_pin(self, target: Target, definition: str) -> CpuSet | None: ...
 
     def memory(self, target: Target) -> Mapping[int, int]:
         """Resident KiB of the guest's QEMU by node (numa_maps). Raises NotPermitted."""
@@ -123,33 +120,33 @@ class Host(Protocol):
 
 
 class Journal(Protocol):
-    """A durable record beside the agent: a method's records survive a crash; those of ``note`` may be written as late
-    as the next ``intend`` or ``end``. Several threads may call ``intend`` at once."""
+    """A durable record beside the agent: records survive a crash; those of ``note`` may be written as late as the next
+    ``intend`` or ``end``. Several threads may call ``intend``."""
 
     def begin(self, run: Run) -> None:
-        """Lock the host and open a run. Raises HostBusy while a run is open, also one to be recovered; RunConflict
-        where the journal has this id."""
+        """Lock the host and open a run. Raises HostBusy while a run is open or to be recovered; RunConflict for a known
+        id."""
 
     def close_unbegun(self, run: Run) -> None:
-        """Store a run that never began. Raises RunConflict where ``begin`` or this was called with its id before."""
+        """Store a run that never began. Raises RunConflict for a known id."""
 
     def end_earlier_boots(self, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
-        """Note the changes of ended runs from other boots as ``gone``; returns their number. Those in a persistent
-        definition, of an unknown boot, and the pins of guests (UUID) that ``keeps`` accepts stay ``done``."""
+        """Note the changes of ended runs from other boots as ``gone``; returns their number. Those in definitions, of
+        an unknown boot, and pins of guests (UUID) that ``keeps`` accepts stay ``done``."""
 
     def require_room(self) -> None:
         """Raises StoreUnavailable where the next run has no room."""
 
     def intend(self, *entries: Entry, reported: Collection[Entry] = ()) -> None:
-        """Write entries before the host is touched, also known ones with threads found later. The audit trail gets
-        those ``reported``, whose state is a report of the run."""
+        """Write entries before the host is touched, also known ones with threads found later. The audit trail gets the
+        states of those ``reported``."""
 
     def note(self, entry: Entry, *, again: bool = False) -> None:
         """``again``: the trail has this report, and only the facts are newer."""
 
     def end(self, run: Run, corrected: Collection[Entry] = ()) -> None:
         """Close the run with its final state, and unlock the host unless this raises. In the same step, a run that was
-        rolled back gets the rollback's state, and ``corrected`` entries replace the former ones."""
+        rolled back gets its state, and ``corrected`` entries replace the former ones."""
 
     def leave(self, run: Run) -> None:
         """Unlock the host where the run's end could not be written: it is interrupted."""
@@ -180,9 +177,9 @@ class Journal(Protocol):
         ticks after boot (0: not known)."""
 
     def changed_later(self, run: str, most: int) -> tuple[tuple[Run, Target], ...]:
-        """The later runs in force that gave a target of ``run`` another affinity or state, or a target of such a later
-        run, and so on; each with one such target, newest first, at most ``most``. The last one has changed a target of
-        ``run`` itself. A release does not count: it restores prior affinities."""
+        """The later runs in force that gave a target of ``run``, or of such a later run, another affinity or state;
+        each with one such target, newest first, at most ``most``. The last one has changed a target of ``run`` itself.
+        Releases do not count: they restore prior affinities."""
 
     def in_force(self, host: str, after: str = "") -> Iterator[InForce | Damaged]:
         """The changes that no rollback has undone, oldest first; with ``after``, those of later runs. A change of a
@@ -191,8 +188,8 @@ class Journal(Protocol):
     def purge(
         self, before: datetime, is_kept: Callable[[str], bool], needed: Callable[[Collection[str]], Collection[str]]
     ) -> int:
-        """Delete the ended runs that began before a moment; returns their number. Kept are those with changes in place
-        that ``is_kept`` accepts, and others that ``needed`` returns. Raises StoreUnavailable."""
+        """Delete the ended runs that began before a moment, but those with changes in place that ``is_kept`` accepts,
+        and others that ``needed`` returns; returns their number. Raises StoreUnavailable."""
 
     def changes_of(self, guest: str) -> tuple[Entry, ...]:
         """The changes of a guest's (UUID) affinity that were not undone, oldest first."""
@@ -205,14 +202,14 @@ class Admission:
     plan: Plan
     """Without what is not on the host."""
     ended: frozenset[Target] = frozenset()
-    """The processes and settings that the agent's inventory lacks. Neither run nor recovery makes their changes, to
-    which the rules were not applied."""
+    """The processes and settings that the agent's inventory lacks, so the rules were not applied: nobody makes their
+    changes."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """The guests (by UUID) that cannot be read now, with the reason. Their changes, to which the rules were not
-    applied, fail alone."""
+    """The guests (by UUID) that cannot be read now, with the reason. Their changes, without the rules applied, fail
+    alone."""
     require_permitted: Callable[[], None] = lambda: None
-    """Raises Refused or NovaConflict for a change against the agent's rules. Called once the plan is known not to be
-    stale. By default the plan is this process's own."""
+    """Raises Refused or NovaConflict for a change against the agent's rules, after the plan is known not to be stale.
+    By default the plan is this process's own."""
 
 
 Admit = Callable[[Plan, Run], Admission]

@@ -1,5 +1,5 @@
-"""Recovers an interrupted run: its process was killed, the power failed, or the journal could not be written. The
-journal may be older than the host, so recovery reads the kernel."""
+"""Recovers a run that a kill, a power failure or an unwritable journal interrupted. The journal may be older than the
+host, so recovery reads the kernel."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -82,7 +82,6 @@ def _of_all_runs(
     now: Callable[[], datetime],
     boot: str,
 ) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
-    """What a rollback of all runs still undoes. The journal has its entries, or gets them now."""
     if entries or damaged:
         return entries, damaged + damaged_in_force(journal.in_force(run.host), boot)
     whole = whole_undo(replace(run, boot=boot), journal.in_force(run.host), now(), host)
@@ -101,8 +100,8 @@ def _rolled_back(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _under_way(entries: Sequence[Entry], host: Host) -> frozenset[int]:
-    """The ``seq`` of changes for which libvirtd may still have a call of the dead process: of a guest, the last change
-    that the host shows and the next one; of a failed group, all, because its undo may be under way."""
+    """The ``seq`` of changes for which libvirtd may still have a call of the dead process: a guest's last visible
+    change and the next one; all of a failed group."""
     failed = {group_of(entry.change.target) for entry in entries if entry.state in UNDO_BEGUN}
     alive = [entry for entry in entries if entry.state in ("intent", "done", "stuck")]
     in_order = [entry for entry in alive if group_of(entry.change.target) not in failed]

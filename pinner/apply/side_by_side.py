@@ -1,5 +1,5 @@
-"""Works on several guests at once: calls of libvirt mostly wait. Processes, which may be relatives, are changed one
-after the other."""
+"""Works on several guests at once: calls of libvirt mostly wait. Processes, which may be relatives, come one after the
+other."""
 
 import signal
 import threading
@@ -15,7 +15,7 @@ from pinner.model.run.journal import Entry
 HUNG_AT_ONCE = 32
 """Guests that do not answer, asked at once: each only waits."""
 _SECONDS = 0.2
-"""How often the main thread looks for a Ctrl-C that the kernel gave to another thread."""
+"""How often the main thread looks for a Ctrl-C that another thread got."""
 
 
 def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
@@ -57,7 +57,6 @@ def side_by_side(entries: Sequence[Entry], work: Callable[[Entry], None], at_onc
 def with_busy_last(
     entries: Sequence[Entry], work: Callable[[Entry], None], busy: Collection[Group], at_once: int
 ) -> None:
-    """Guests that do not answer must not delay the others."""
     side_by_side([entry for entry in entries if group_of(entry.change.target) not in busy], work, at_once)
     last = [entry for entry in entries if group_of(entry.change.target) in busy]
     side_by_side(last, work, HUNG_AT_ONCE if at_once > 1 else 1)
@@ -65,9 +64,9 @@ def with_busy_last(
 
 @contextmanager
 def _held_interrupts(on_interrupt: Callable[[BaseException], None]) -> Iterator[None]:
-    """Raises at the end what the handler of SIGINT raises; ``on_interrupt`` gets it at once, and must take no lock.
-    Python runs the handler in the main thread between any two instructions: an exception there could leave a lock
-    taken, or end the wait for the threads."""
+    """Raises at the end what the handler of SIGINT raises; ``on_interrupt`` gets it at once, and must take no lock. An
+    exception between any two instructions of the main thread could leave a lock taken, or end the wait for the
+    threads."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield

@@ -36,7 +36,7 @@ class Transaction:
         resumed: bool = False,
     ) -> None:
         """``unread``: see Admission. ``resumed``: each change may be made or half made. A process or setting (ALONE)
-        that is ``gone`` stays so: a new process with its id must not be changed."""
+        that is ``gone`` stays so: its id may be another one's."""
         self._unread = unread
         self._ended: set[Target] = set()
         """Targets that ended when their definition may have been written."""
@@ -64,9 +64,9 @@ class Transaction:
 
     def make(self) -> Run:
         """A group whose change fails is undone. The run ends ``applied``; ``applied_partly`` if some groups are placed;
-        ``undone`` if none is; ``failed`` if a change could not be undone. Any failure undoes all groups of an
-        ``all_or_nothing`` run; if the run changes the host itself, any failure but that of a setting does. Raises
-        StoreUnavailable if the end cannot be written: all changes are undone then."""
+        ``undone`` if none is; ``failed`` if an undo failed. Any failure undoes all groups of an ``all_or_nothing`` run;
+        if the run changes the host itself, any failure but a setting's does. Raises StoreUnavailable if the end cannot
+        be written: all changes are undone then."""
         self._resume()
         try:
             if self._lacks_answers():
@@ -98,8 +98,7 @@ class Transaction:
         self._resumed_failures = frozenset(self._failures)
 
     def _lacks_answers(self) -> bool:
-        """An all-or-nothing run must not begin without every guest's answer. All missing answers are noted, so that the
-        next run leaves these guests out."""
+        """All missing answers of an all-or-nothing run are noted, so that the next run leaves these guests out."""
         if self._is_independent or self._resumed:
             return False
         for group, (entry, error) in unanswering(self._entries, self._host, self._unread).items():
@@ -129,7 +128,6 @@ class Transaction:
             self._abort(entry, later=isinstance(error, Busy))
 
     def _may_skip(self, entry: Entry) -> bool:
-        """Whether the run goes on without the entry although its groups are not independent."""
         return not self._run.all_or_nothing and entry.change.target.kind in SETTINGS
 
     def _make(self, step: Step) -> Entry:
@@ -157,8 +155,8 @@ class Transaction:
         return self._note(step.entry, "done")
 
     def _abort(self, failed: Entry, *, later: bool) -> None:
-        """``later``: when all other groups are made. The journal has the failure before another group is changed, so
-        that a recovery undoes this group."""
+        """``later``: when all other groups are made. The journal has the failure first, so that a recovery undoes this
+        group."""
         group, error = group_of(failed.change.target), self._errors[failed.seq]
         self._failures[group] = (failed, error)
         if later and self._in_groups({group}, tuple(self._in_place.values())):
@@ -179,7 +177,7 @@ class Transaction:
             self._undo_groups(put_off)
 
     def _without_room(self) -> dict[Group, tuple[Entry, str]]:
-        """The groups with a vCPU on a CPU that a failed group did not leave, with that change and the reason."""
+        """The groups with a vCPU on a CPU that a failed group kept, with that change and the reason."""
         placed = self._placed()
         unmade = (entry.change for entry in self._in_groups(self._failures, self._entries))
         blocked = without_room(unmade, [entry.change for entry in placed])
@@ -203,7 +201,6 @@ class Transaction:
         self._note_unmade(groups)
 
     def _undo_on_host(self, touched: Sequence[Entry]) -> dict[int, tuple[EntryState, str]]:
-        """An unforeseen error of one undo ends no other one."""
         outcomes: dict[int, tuple[EntryState, str]] = {}
 
         def undo(entry: Entry) -> None:

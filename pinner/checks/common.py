@@ -27,7 +27,7 @@ MANY = 32
 
 
 class NotKnown(Exception):
-    """A check cannot be made for one subject. The message completes "not known, because ..."."""
+    """For one subject. The message completes "not known, because ..."."""
 
 
 def find_each(
@@ -50,7 +50,7 @@ def growth(before: Mapping[str, int], after: Mapping[str, int], name: str) -> in
 
 
 def grown(name: str, before: int, after: int) -> int:
-    """Raises NotKnown where the counter shrank: it was reset, or it wrapped."""
+    """Raises NotKnown where the counter shrank."""
     if after < before:
         raise NotKnown(f"the counter {name} went back from {before} to {after}: it was reset, or it wrapped")
     return after - before
@@ -65,8 +65,6 @@ def grown_counters(reading: HostReading, names: Iterable[str]) -> dict[str, int]
 
 
 class SampledNic(NamedTuple):
-    """A network interface of both samples. Names may have changed hands meanwhile."""
-
     nic: Nic
     before: NicCounters
     now: NicCounters
@@ -94,7 +92,7 @@ NUMA_LOCAL = "--strategy numa-local"
 
 
 def plans(*options: str) -> tuple[Remedy, ...]:
-    """A plan for each of these options. The report leaves out those that do not cure their finding."""
+    """The report leaves out those that do not cure their finding."""
     return tuple(Remedy(f"pinner plan {each}".rstrip(), PLAN) for each in options)
 
 
@@ -110,7 +108,6 @@ def own_cpus(guest: Guest) -> CpuSet:
 
 
 def own_cores(guest: Guest, snapshot: Snapshot) -> CpuSet:
-    """The CPUs of the cores of its own CPUs."""
     return union(snapshot.topology.online_cores.get(cpu, CpuSet()) for cpu in own_cpus(guest))
 
 
@@ -147,32 +144,29 @@ def system_affinity(snapshot: Snapshot) -> CpuSet:
 
 
 def housekeeping(reading: HostReading, node: int | None = None) -> CpuSet:
-    """The CPUs that a remedy may give to interrupts and host work: those of a plan's pools that neither a guest nor
-    Nova's cpu_shared_set has, of the node if it has some, else of the host; may be empty."""
+    """The CPUs that a remedy may give to interrupts and host work: of a plan's pools, without those of a guest or
+    Nova's cpu_shared_set; of the node if it has some, else of the host; may be empty."""
     free = reading.roles.cpus - reading.snapshot.shared - union(cpus for _, cpus in roles(reading.snapshot))
     here = CpuSet.of(cpu.id for cpu in reading.snapshot.topology.cpus if cpu.node == node)
     return free & here or free
 
 
 def command(line: str) -> Remedy:
-    """Root gives it at once."""
     return Remedy(line, ROOT)
 
 
 def within(cpus: CpuSet, limits: tuple[CpuLimit, ...]) -> CpuSet:
-    """Of these, the CPUs that the cgroups allow."""
     return cpus & limits[-1].cpus if limits else cpus
 
 
 def for_emulator(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> CpuSet:
-    """Of these, the CPUs that the guest's cgroups allow, off the cores of guests' own CPUs and off cpu_shared_set."""
+    """Of these, what the guest's cgroups allow, off the cores of guests' own CPUs and off cpu_shared_set."""
     return (
         within(cpus, guest.cpu_limits) - snapshot.shared - union(own_cores(each, snapshot) for each in snapshot.guests)
     )
 
 
 def emulator_pin(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> tuple[Remedy, ...]:
-    """None where no CPU is allowed."""
     allowed = for_emulator(guest, cpus, snapshot)
     return (command(f"virsh emulatorpin {quote(guest.uuid)} {allowed} --live"),) if allowed else ()
 
@@ -187,7 +181,7 @@ def sysctl_now(reading: HostReading, key: str) -> int | None:
 
 
 def planned_sysctl(key: str, now: int | None, otherwise: int | None = None) -> tuple[Remedy, ...]:
-    """The lines for a plan's value; where the present one is as good, those for ``otherwise``, or none."""
+    """A plan's value; where the present one is as good, ``otherwise``, or none."""
     if now is None or not SYSCTLS[key].is_good(now):
         return sysctl(key, SYSCTLS[key].value)
     return () if otherwise is None else sysctl(key, otherwise)
@@ -198,8 +192,7 @@ def kernel_argument(line: str) -> Remedy:
 
 
 def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *needed: str) -> Remedy:
-    """The argument ``name`` (isolcpus, nohz_full, rcu_nocbs) for the CPUs ``wanted``, with the CPUs and flags of this
-    boot."""
+    """isolcpus, nohz_full or rcu_nocbs for the CPUs ``wanted``, with the CPUs and flags of this boot."""
     known = topology.online | topology.offline
     cpus = (argument_cpus(topology, name) & known) | wanted
     return kernel_argument(argument(topology, name, cpus, *needed))
@@ -230,7 +223,7 @@ def right_nova_sets(reading: HostReading) -> NovaSets:
 
 
 def right_shared(reading: HostReading) -> Iterator[Remedy]:
-    """The line of cpu_shared_set that is right for the host; none that takes a guest away from its memory."""
+    """The right line of cpu_shared_set; none that takes a guest away from its memory."""
     snapshot, right = reading.snapshot, right_nova_sets(reading)
     nodes, is_old = nodes_of(right.shared, snapshot), _has_pin_set(snapshot)
     floating = (guest for guest in snapshot.guests if floats_over(guest, snapshot.shared))
@@ -243,7 +236,7 @@ def right_shared(reading: HostReading) -> Iterator[Remedy]:
 
 
 def floats_over(guest: Guest, shared: CpuSet) -> bool:
-    """Whether another cpu_shared_set changes its CPUs, when it starts again. A plan may keep it on some of them."""
+    """Whether another cpu_shared_set changes its CPUs at its next start."""
     masks = guest.vcpu_affinities.values()
     return guest.nova is not None and all(mask <= shared and (len(mask) > 1 or mask == shared) for mask in masks)
 

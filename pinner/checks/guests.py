@@ -82,7 +82,6 @@ def _more_weight(reading: HostReading, guest: Guest, share: float) -> Iterator[R
 
 
 def _share(reading: HostReading, guest: Guest) -> tuple[float, str] | None:
-    """The weight for each vCPU, where the guest shares a CPU."""
     weight = _weight(reading, guest)
     if weight is None or not guest.vcpus or not _cpus(guest):
         return None

@@ -67,7 +67,6 @@ def _pressure(reading: HostReading) -> Iterator[Found]:
 
 
 def _squeezed(reading: HostReading) -> Iterator[Found]:
-    """Processes of the host that somebody put on fewer CPUs than they fill."""
     online = reading.snapshot.topology.online
     busy = [
         (process, thread)
@@ -94,7 +93,6 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
 
 
 def _wider(reading: HostReading, cpus: CpuSet, load: float, names: list[str]) -> tuple[Remedy, ...]:
-    """Where a plan has more room for them than somebody gave them. CPUs of pinner are the room that a plan has."""
     snapshot = reading.snapshot
     if cpus >= snapshot.baseline or cpus in snapshot.placed or load > FULL_CPU * len(housekeeping(reading)):
         return ()

@@ -32,7 +32,7 @@ from pinner.model.settings.cards import RpsQueue
 from pinner.model.snapshot import Snapshot
 
 BUSY_RATE = 1000.0
-"""Interrupts a second on a guest's CPU: above it a finding is critical, because each costs the vCPU an exit."""
+"""Interrupts a second on a guest's CPU, each an exit of the vCPU: above it a finding is critical."""
 AFFINITY = "Linux: Documentation/core-api/irq/irq-affinity.rst"
 SCALING = "Linux: Documentation/networking/scaling.rst"
 IRQBALANCE = "irqbalance(1): IRQBALANCE_BANNED_CPULIST"
@@ -86,7 +86,6 @@ def _came_online(sample: HostSample, earlier: HostSample) -> frozenset[int]:
 
 
 def _taking(reading: HostReading, irq: DeviceIrq) -> CpuSet:
-    """The kernel uses no offline CPU."""
     return irq.taking & reading.snapshot.topology.online
 
 
@@ -139,7 +138,7 @@ def _managed(reading: HostReading) -> Iterator[Found]:
 
 def _isolate(reading: HostReading, wrong: CpuSet) -> Iterator[Remedy]:
     """The argument that keeps managed interrupts off the CPUs of a role, unless this boot has it, it would end their
-    load balancing, or the host would have no other CPUs: all flags of isolcpus have the same CPUs."""
+    load balancing, or the host would have no other CPUs."""
     snapshot = reading.snapshot
     flags, given = isolcpus_flags(snapshot.topology), argument_cpus(snapshot.topology, "isolcpus")
     balances = "domain" not in flags if flags else not given
@@ -320,8 +319,7 @@ CHECKS = (
 
 
 _NAPI = re.compile(r"napi/(.+)-(\d+)")
-"""Interface and NAPI id of a NAPI thread (Documentation/networking/napi.rst). The kernel cuts names after 15 bytes, so
-long names of interfaces do not match."""
+"""Interface and NAPI id of a NAPI thread (networking/napi.rst). The kernel cuts names after 15 bytes."""
 _ROLES: dict[str, CpuRole] = {"isolated": "isolated", "vCPU": "vcpu", "emulator": "emulator"}
 
 
@@ -356,7 +354,7 @@ def _napi(snapshot: Snapshot, process: Process, nic: Nic) -> Interrupt:
 
 
 def _interfaces(reading: HostReading) -> dict[str, str]:
-    """The interface of each card that has only one, by PCI address."""
+    """Of each card that has only one, by PCI address."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     for nic in reading.details.nics:
         if nic.device:

@@ -29,7 +29,6 @@ OFFLOADS = {
 
 
 def _without_room(card: SampledNic) -> dict[str, int]:
-    """The counters of packets for which the card had no room. Raises NotKnown."""
     before, now = card.before, card.now
     grew = {name: growth(before.statistics, now.statistics, name) for name in NO_ROOM}
     grew |= {f"driver's {name}": growth(before.driver, now.driver, name) for name in now.driver}

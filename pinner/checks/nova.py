@@ -1,5 +1,5 @@
-"""Nova's CPU sets against kernel arguments, CPUAffinity and Open vSwitch: what lets guests and the host disturb each
-other. Pure. `pinner nova check` finds what keeps Nova from starting."""
+"""Nova's CPU sets against kernel arguments, CPUAffinity and Open vSwitch. Pure. `pinner nova check` finds what keeps
+Nova from starting."""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -65,7 +65,6 @@ def _sets_governor(snapshot: Snapshot, cpu: int) -> bool:
 
 
 def _novas_line(snapshot: Snapshot, cpu: Cpu) -> Remedy | None:
-    """A remedy that Nova's power management neither overwrites nor stumbles over."""
     nova = snapshot.nova
     if nova is None or cpu.id not in snapshot.dedicated or cpu.id == 0:
         return None
@@ -114,7 +113,6 @@ def _siblings(reading: HostReading) -> Iterator[Found]:
 
 
 def _work_on_cores(reading: HostReading) -> Iterator[Found]:
-    """Work of others that was put on the cores of guests' own CPUs."""
     snapshot = reading.snapshot
     cores = {guest.uuid: own_cores(guest, snapshot) for guest in snapshot.guests}
     every = union(cores.values())

@@ -66,7 +66,6 @@ def _host_load(reading: HostReading) -> Iterator[Found]:
 
 
 def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
-    """Raises NotKnown."""
     before, now = reading.before, reading.now
     if before is None:
         return
@@ -100,8 +99,8 @@ def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
 
 
 def _used_by_host(reading: HostReading, before: HostSample, cpus: CpuSet) -> float:
-    """At least so many per cent of one CPU: the run time of guests and kernel threads that may use these CPUs is taken
-    off, wherever they ran."""
+    """At least so many per cent of one CPU, without the run time of guests and kernel threads that may use these
+    CPUs."""
     now, snapshot = reading.now, reading.snapshot
     elsewhere = {t.tid for p in snapshot.processes for t in p.threads if t.affinity and not t.affinity & cpus}
     ran = sum(
@@ -164,7 +163,6 @@ def _wrong_cells(reading: HostReading) -> Iterator[Found]:
 
 
 def _own_nodes(vcpus: Iterable[Vcpu], snapshot: Snapshot) -> Iterator[int]:
-    """The node of each vCPU that has only one."""
     for vcpu in vcpus:
         if len(nodes := homes((vcpu,), snapshot)) == 1:
             yield from nodes
@@ -200,14 +198,13 @@ def _wrong_topology(reading: HostReading) -> Iterator[Found]:
 
 
 def _against(cores: Mapping[int, CpuSet], threads: int) -> tuple[int, int]:
-    """``cores`` has the host's core of each vCPU, a core of the guest so many vCPUs. How many of the guest's cores are
-    on several of the host, and the other way round."""
+    """How many of the guest's cores are on several of the host, and the other way round. ``cores`` has the host's core
+    of each vCPU."""
     apart = _several((vcpu // threads, core) for vcpu, core in cores.items())
     return apart, _several((core, vcpu // threads) for vcpu, core in cores.items())
 
 
 def _several(pairs: Iterable[tuple[Hashable, Hashable]]) -> int:
-    """How many of the first ones have several of the second ones."""
     seconds: defaultdict[Hashable, set[Hashable]] = defaultdict(set)
     for first, second in pairs:
         seconds[first].add(second)

@@ -43,8 +43,7 @@ COMMANDS = {
     "capture": "host.inventory:register_capture",
     "serve": "serve:register",
 }
-"""The function of commands/ that adds each command and noun to the parser. Only the called module is imported: together
-they take longer than a plan."""
+"""The function of commands/ that adds each command and noun to the parser. Only the called module is imported."""
 
 OBJECTS_BETWEEN_SEARCHES = 100_000
 """Objects that a command makes before Python searches for unused ones."""
@@ -76,7 +75,7 @@ first; without a terminal it needs --yes.
 
 
 def make_parser(argv: Sequence[str] = ()) -> Parser:
-    """The parser of the command that the arguments name; of all commands where they name none, as for --help."""
+    """Of all commands where the arguments name none, as for --help."""
     parser = Parser(prog="pinner", description=DESCRIPTION, epilog=EPILOG, parents=[shared_options()])
     commands = parser.with_commands()
     names = [COMMANDS[argv[0]]] if argv and argv[0] in COMMANDS else dict.fromkeys(COMMANDS.values())

@@ -52,9 +52,8 @@ def register_rabbit(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
 
 
 def load(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) -> cfg.ConfigOpts:
-    """From ``files``, or from oslo.config's default files (~/.pinner, /etc/pinner/pinner.conf). Libraries read their
-    own options from ``into``. Raises Invalid for an unreadable file, an unknown name, and a value that its option does
-    not accept."""
+    """From ``files``, or oslo.config's default ones (~/.pinner, /etc/pinner/pinner.conf). Libraries read their own
+    options from ``into``. Raises Invalid for an unreadable file, an unknown name, and a wrong value."""
     conf = register(cfg.ConfigOpts() if into is None else into)
     log.register_options(conf)
     named = ", ".join(str(file) for file in files or ())
@@ -118,7 +117,6 @@ def _wrong(conf: cfg.ConfigOpts, group: str, option: cfg.Opt, why: str) -> Inval
 
 
 def _expected(option: cfg.Opt) -> str:
-    """Empty if the option's type says what it accepts."""
     match option.type:
         case types.Boolean():
             return "true or false"
@@ -136,7 +134,6 @@ def _expected(option: cfg.Opt) -> str:
 
 
 def _assignments(conf: cfg.ConfigOpts) -> Iterator[tuple[str, str, str, str]]:
-    """File, section, option and value, in the order in which oslo.config reads them."""
     for file in _files(conf):
         sections: dict[str, dict[str, list[str]]] = {}
         cfg.ConfigParser(file, sections).parse()

@@ -371,4 +371,4 @@ RABBIT: list[cfg.Opt] = [
     cfg.BoolOpt("amqp_durable_queues", default=False),
     cfg.BoolOpt("rabbit_quorum_queue", default=False),
 ]
-"""The options of oslo.messaging about the kind of queues, for programs that do not use that library."""
+"""oslo.messaging's options about the kind of queues, for programs without that library."""

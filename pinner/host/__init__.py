@@ -1,1 +1,1 @@
-"""Reads and changes one machine. inventory takes a snapshot; live is this machine for an apply."""
+"""Reads and changes one machine: inventory takes a snapshot, live is the machine of an apply."""

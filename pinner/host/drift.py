@@ -142,7 +142,6 @@ def _unit(root: Path, name: str) -> Unit:
 
 
 def parse_unit(text: str) -> Unit:
-    """``text`` is the output of ``systemctl show``."""
     settings = dict(line.partition("=")[::2] for line in text.splitlines())
     return Unit(_cpus(settings.get("AllowedCPUs", "")), _cpus(settings.get("CPUAffinity", "")))
 

@@ -1,5 +1,3 @@
-"""Takes a snapshot of a host: all facts that the planner uses."""
-
 import time
 from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import suppress
@@ -37,15 +35,11 @@ LIVE = Path("/")
 
 
 class Guests(Protocol):
-    """The part of Libvirt that a snapshot needs."""
-
-    def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
-        """``memory``: see guests.read_guests."""
+    def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]: ...
 
     def inactive(self) -> tuple[InactiveGuest, ...]: ...
 
-    def capabilities(self) -> str:
-        """The host's capabilities as XML."""
+    def capabilities(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +81,8 @@ def take_snapshot(
     only: Collection[TargetKind] | None = None,
 ) -> Snapshot:
     """Loads are measured over ``sample_seconds`` (0: not), not on a captured machine. ``only`` names the kinds of
-    settings, and ``memory`` of guests, that are read (None: all); the snapshot then has no warnings. Raises Invalid for
-    a root without CPUs, HostUnreachable, NotPermitted."""
+    settings, and ``memory`` of guests, that are read (None: all); then there are no warnings. Raises Invalid for a root
+    without CPUs, HostUnreachable, NotPermitted."""
     sample_seconds = sample_seconds if root == LIVE else 0.0
     packets, began = received(root) if sample_seconds else {}, inputs.clock()
     processes = (inputs.scanner or Scanner(root)).sample(sample_seconds, inputs.sleep, inputs.clock)
@@ -165,8 +159,8 @@ def _guests(root: Path, libvirt: Guests | None, inputs: SnapshotInputs, *, memor
 
 
 def baseline_of(root: Path, topology: Topology, placed: Collection[CpuSet] = ()) -> CpuSet:
-    """The unrestricted affinity: the online CPUs of process 1, which is restricted on purpose only. Without it, or
-    where pinner placed it: all CPUs with load balancing."""
+    """The online CPUs of process 1, which is restricted on purpose only; else, or where pinner placed it, all CPUs with
+    load balancing."""
     balanced = topology.online - topology.isolated
     try:
         affinity = next(thread.affinity for thread in procfs.threads_of(root, 1) if thread.tid == 1)

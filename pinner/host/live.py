@@ -28,7 +28,7 @@ ONLINE = Path("/sys/devices/system/cpu/online")
 
 
 class LiveHost:
-    """This machine, for an apply. It reads threads from the kernel and pins guests through libvirt."""
+    """This machine, for an apply."""
 
     guests_at_once = 8
     """libvirtd answers 20 calls at once by default (max_workers), and others ask it too."""
@@ -117,8 +117,8 @@ class LiveHost:
         return lineage.inheritors(int(target.owner), target.part, since, masks, others, lineage.scan())
 
     def has_inheritors(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
-        """A rollback of all runs asks for thousands of ended processes. So one scan serves for a second, or ten times
-        as long as it took, except for a process that got its mask after it began."""
+        """A rollback of all runs asks for thousands of ended processes: one scan serves for a second, or ten times as
+        long as it took, except for a process that got its mask after it began."""
         if target.kind != "process" or target.part is None:
             return False
         pid, started = int(target.owner), target.part
@@ -170,7 +170,6 @@ class LiveHost:
         return drift.explain_drifts(ROOT, drifts, self.guests.pin_of)
 
     def _first_thread(self, target: Target) -> int:
-        """Raises Gone where QEMU is no longer the process of the target."""
         pid = self._qemu(target.owner)
         if procfs.started(ROOT, pid) != target.part:
             raise Gone(str(target))
@@ -201,7 +200,6 @@ class LiveHost:
         return singles[target]
 
     def _qemu(self, guest: str) -> int:
-        """Raises Gone."""
         if known := self._qemus.get(guest):
             with suppress(Gone):
                 if procfs.started(ROOT, known.tid) == known.started:

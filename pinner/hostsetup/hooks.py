@@ -1,7 +1,5 @@
-"""Installs and removes pinner's hook script among libvirt's hooks (https://libvirt.org/hooks.html).
-
-A list beside the files names the folders that were made, so that a removal leaves none.
-"""
+"""Installs and removes pinner's hook script among libvirt's hooks (https://libvirt.org/hooks.html). A list beside the
+files names the folders that were made."""
 
 import os
 import re
@@ -82,7 +80,6 @@ FIRST_WITH_FOLDER = 6005
 HOSTS_HOOKS = "etc/libvirt/hooks"
 _SNAP, SNAPS_HOOKS = "snap/openstack-hypervisor/current", "var/snap/openstack-hypervisor/common/etc/libvirt/hooks"
 DAEMONS = ("usr/sbin/libvirtd", "usr/sbin/virtqemud")
-"""The library alone tells nothing: pinner needs it, too."""
 
 
 def _own_python() -> Path:
@@ -104,7 +101,6 @@ class HookPaths:
 
     @property
     def has_snap(self) -> bool:
-        """Whether the snap openstack-hypervisor has a libvirt of its own."""
         return (self.root / SNAPS_HOOKS).parent.is_dir()
 
     @property
@@ -170,7 +166,7 @@ _OWN_SETTINGS = re.compile(re.escape(SETTINGS).replace(re.escape("{python}"), ".
 
 
 def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
-    """A second call changes nothing. Files of an older pinner are replaced, and nobody else's. Raises Invalid."""
+    """A second call changes nothing. Files of an older pinner are replaced. Raises Invalid."""
     _check(paths)
     _require_roots_settings(paths)
     script = paths.script()
@@ -215,7 +211,6 @@ def _restart(paths: HookPaths) -> str:
 
 
 def _check(paths: HookPaths) -> None:
-    """Raises Invalid where this process is not root, a path leads elsewhere, or something is in the way."""
     if os.geteuid() != 0:
         raise Invalid("user", str(os.geteuid()), "root: call it with sudo")
     if not paths.root.is_dir():
@@ -234,7 +229,6 @@ def _check(paths: HookPaths) -> None:
 
 
 def _check_kinds(paths: HookPaths) -> None:
-    """Raises Invalid where another kind of file, or a file of others, is in the way."""
     for folder in {folder for file in _all_files(paths) for folder in file.parents}:
         if os.path.lexists(folder) and not folder.is_dir():
             raise Invalid("path", str(folder), "free, or a folder; a file of this name is in the way: move it away")
@@ -256,7 +250,7 @@ def _present(paths: HookPaths) -> Iterator[Path]:
 
 
 def _require_roots_settings(paths: HookPaths) -> None:
-    """Raises Invalid where settings that stay can be written by another user: they name the Python that root runs."""
+    """Raises Invalid for settings that another user can write: they name the Python that root runs."""
     if paths.settings.exists() and not _is_unchanged(paths.settings) and not _is_roots(paths.settings):
         what = "a file that only root can write; check the Python that it names, then chown root and chmod 600"
         raise Invalid("path", str(paths.settings), what)
@@ -269,7 +263,6 @@ def _python(paths: HookPaths) -> Path:
 
 
 def _others_python(python: Path) -> str:
-    """Who except root can replace the Python that the hook runs."""
     try:
         # The file, too: in a virtual environment it is a symlink to the Python that made it.
         owner = owner_of(python, "python")
@@ -328,7 +321,6 @@ def _is_unchanged(settings: Path) -> bool:
 
 
 def _changed(path: Path, text: str) -> str:
-    """An older version wrote another text, or somebody edited it."""
     is_other = path.exists() and path.read_bytes() != text.encode()
     return ", which differs from the one of this version (an older one, or edited)" if is_other else ""
 

@@ -24,7 +24,6 @@ class Layout:
 
     @property
     def is_image(self) -> bool:
-        """The system does not run."""
         return self.root != Path("/")
 
     @property

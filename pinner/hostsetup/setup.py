@@ -56,7 +56,6 @@ def check_host(layout: Layout) -> None:
 
 
 def _check_image(layout: Layout) -> None:
-    """Raises Invalid where a path leads out of the image, or another user can change it."""
     require_own(layout.root, "--root")
     inside = steps.real(layout.root)
     files = [*layout.installed(), layout.config, layout.state / "agent/journal.sqlite", layout.sockets / "agent.sock"]
@@ -80,7 +79,6 @@ def _check_programs(layout: Layout) -> None:
 
 
 def _check_config(path: Path) -> None:
-    """Raises Invalid for a configuration that the units cannot have."""
     config = wiring.configuration([path])
     for option, value, needed in (
         ("[api] user", config.api.user, ACCOUNT),
@@ -224,8 +222,6 @@ def _has_group() -> bool:
 
 
 class StillApplied(PinnerError):
-    """pinner's changes are still made on this host, or a run is in progress."""
-
     code = "still_applied"
 
 
@@ -250,8 +246,7 @@ def remove_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool, pu
 
 
 def still_applied(state: Path) -> str:
-    """Why pinner must not be removed yet, by the agent's journal, which does not show an enforced policy that has
-    placed nothing."""
+    """Why pinner must not be removed yet, by the agent's journal."""
     if not (state / "agent" / "journal.sqlite").exists():
         return ""
     with closing(StoredJournal(state / "agent")) as journal:

@@ -38,8 +38,8 @@ def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool)
 
 
 def write(path: Path, text: str, mode: int = 0o644, drafts: Path | None = None) -> None:
-    """Another program may read or run the file at any moment, so it is replaced in one step. Raises Invalid, and leaves
-    the file as before."""
+    """In one step: another program may read or run the file at any moment. Raises Invalid, and leaves the file as
+    before."""
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         whole_file.replace(path, text.encode(), mode, drafts)
@@ -71,13 +71,11 @@ def real(path: Path) -> Path:
 
 
 def check_is_inside(path: Path, root: Path) -> None:
-    """Raises Invalid where symlinks lead out of the image at ``root``."""
     if not real(path).is_relative_to(root):
         raise Invalid("--root", str(path), f"a path inside {root}; a symlink leads to {real(path)}")
 
 
 def check_is_pinners(path: Path) -> None:
-    """Raises Invalid."""
     text = content(path)
     if path.is_symlink() or (text is not None and not text.startswith(MARK)):
         raise Invalid(

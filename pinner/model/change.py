@@ -71,8 +71,8 @@ class ThreadKey(NamedTuple):
 
 
 def boots_differ(then: str, now: str) -> bool:
-    """Whether the host was restarted in between: ids and start times of threads then belong to others. An unknown boot
-    (empty; else /proc/sys/kernel/random/boot_id) counts as the same one."""
+    """Whether the host was restarted in between: ids and start times of threads then belong to others. An empty boot is
+    not known, and equals every one."""
     return then != now and "" not in (then, now)
 
 
@@ -230,8 +230,8 @@ def of_vcpus(changes: Iterable[Change]) -> Iterator[AffinityChange]:
 
 
 def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:
-    """The groups keep the order of their first changes of vCPUs, so that a guest leaves its CPUs before another one
-    gets them; a group without vCPUs counts by its first change."""
+    """The groups keep the order of their first changes of vCPUs (else of their first changes), so that a guest leaves
+    its CPUs before another one gets them."""
     first: dict[Group, int] = {}
     for vcpus in (True, False):
         for position, change in enumerate(changes):
@@ -241,7 +241,7 @@ def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:
 
 
 def without_room(unmade: Iterable[Change], others: Sequence[Change]) -> Iterator[tuple[int, str]]:
-    """Positions of the ``others`` that give a vCPU the only CPU of another vCPU, which one of the ``unmade`` would have
+    """Positions of the ``others`` that give a vCPU the only CPU of another one, which one of the ``unmade`` would have
     moved away; with the reason."""
     held = {
         mask.cpus: change.target

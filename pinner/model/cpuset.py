@@ -28,10 +28,7 @@ _GRAMMAR = "a CPU list such as 0-3,8 or 0-15,^4"
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CpuSet:
-    """An immutable set of CPU numbers; ``str()`` gives the kernel's list form.
-
-    It is one integer, because a plan compares thousands of sets.
-    """
+    """``str()`` gives the kernel's list form. It is one integer, because a plan compares thousands of sets."""
 
     bits: int = 0
     """Bit n is CPU n."""

@@ -39,8 +39,7 @@ class Invalid(PinnerError):
 
 
 class OtherRevision(Invalid):
-    """Another version of pinner made the database ``where``: no release leads from the revision ``found`` to
-    ``newest``. ``renew`` says how to start anew."""
+    """Another version of pinner made the database ``where``; ``renew`` says how to start anew."""
 
     def __init__(self, where: str, found: str, newest: str, renew: str) -> None:
         PinnerError.__init__(
@@ -91,8 +90,8 @@ class NoFit(PinnerError):
 
 
 class StalePlan(PinnerError):
-    """The host has changed since the plan was made: ``moved`` names each change, ``targets`` has the fields of each
-    changed target."""
+    """``moved`` names each change of the host since the plan was made, ``targets`` has the fields of each changed
+    target."""
 
     code = "stale_plan"
 
@@ -115,7 +114,7 @@ class Blocked(PinnerError):
 
 
 class WorsePlan(PinnerError):
-    """The plan makes the host's objective worse, and the caller does not allow that. ``terms``: those that change."""
+    """``terms``: those of the objective that get worse."""
 
     code = "plan_worse"
 
@@ -130,7 +129,7 @@ class WorsePlan(PinnerError):
 
 
 class Refused(PinnerError):
-    """The agent's own rules forbid the change: ``asked`` is the request, ``why`` the broken rule."""
+    """The agent's own rules forbid the change ``asked``; ``why`` is the broken rule."""
 
     code = "refused"
 
@@ -142,7 +141,7 @@ _REFUSES = "the agent refuses"
 
 
 def asks_for_another_plan(plan: str, error: str) -> bool:
-    """Whether this is the text of a StalePlan of the plan, or of a Refused: a run keeps no more of its error."""
+    """Whether this is the text of a StalePlan of the plan, or of a Refused: a run keeps only the text."""
     return error.startswith(f"plan {plan} is stale, ") or f": {_REFUSES} " in error
 
 
@@ -184,8 +183,7 @@ class PolicyConflict(PinnerError):
 
 
 class PreconditionFailed(PinnerError):
-    """Another caller changed the object meanwhile. ``expected`` are the caller's revisions; the empty text is no
-    revision."""
+    """Another caller changed the object meanwhile. ``expected``: the caller's revisions; empty: none."""
 
     code = "precondition_failed"
 
@@ -218,8 +216,8 @@ class ApplyFailed(PinnerError):
 
 
 class Busy(PinnerError):
-    """A guest or its libvirt did not answer in time, or has another job to end first. ``overdue``: the call was made,
-    and its outcome is not known."""
+    """A guest or its libvirt did not answer in time, or has another job. ``overdue``: the call was made, with unknown
+    outcome."""
 
     code = "busy"
 
@@ -251,8 +249,7 @@ class HostUnreachable(PinnerError):
 
 
 class Unanswered(HostUnreachable):
-    """The agent ended before it answered, or has been silent for ``seconds``: it may have done all of the request, a
-    part, or nothing."""
+    """The agent ended, or was silent for ``seconds``: it may have done all of the request, a part, or nothing."""
 
 
 class NotPermitted(PinnerError):

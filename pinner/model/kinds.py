@@ -1,5 +1,5 @@
-"""The kinds of targets, and the types of their states. ``planning/settings`` and ``host/settings`` have the rest of a
-kind's row, in a module of one name."""
+"""The kinds of targets, and the types of their states. ``planning/settings`` and ``host/settings`` have a kind's other
+parts."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -313,8 +313,8 @@ INSIDE = _where(lambda row: row.group == "inside")
 WITH_THREADS = _where(lambda row: row.order is not None and not row.state)
 WITH_STATE = _where(lambda row: row.state)
 SETTINGS = _where(lambda row: row.remedy)
-"""No other change depends on a setting: where the kernel refuses one, a run makes all others, even those of partitions.
-Processes are none: one that keeps its CPUs would lose them to a partition."""
+"""No other change depends on a setting, so a run makes all others where the kernel refuses one. Processes are none: one
+that keeps its CPUs would lose them to a partition."""
 REMEDIES: Mapping[SettingName, Kind] = {
     name: row for name in get_args(SettingName) for row in _ROWS if row.remedy == name
 }

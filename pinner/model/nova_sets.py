@@ -13,8 +13,8 @@ FEW_CORES, FEW_PERCENT = 2, 5.0
 
 def right_sets(snapshot: Snapshot, vcpu: CpuSet) -> NovaSets:
     """The host's sets without CPUs that are absent, offline or of Open vSwitch, without split cores where that leaves
-    CPUs, and with balanced CPUs alone for floating guests. Where fewer than two are left, these get the CPUs of a plan,
-    ``vcpu``, that no vCPU has for itself."""
+    CPUs, and with balanced CPUs alone for floating guests: where fewer than two, those of a plan, ``vcpu``, that no
+    vCPU has for itself."""
     topology, ovs = snapshot.topology, snapshot.ovs or OvsDpdk()
     alone = topology.isolated | isolated_cpus(topology) | snapshot.dedicated
     dedicated = (snapshot.dedicated & (topology.online | topology.offline)) - ovs.cpus - ovs.masks.lcore
@@ -51,6 +51,6 @@ def core_owners(snapshot: Snapshot, core: CpuSet) -> list[str]:
 
 
 def are_few(topology: Topology, others: CpuSet) -> bool:
-    """Whether the CPUs are too few for the host. Red Hat's layout for DPDK leaves a core of each of two nodes."""
+    """Whether the host has too few CPUs. Red Hat's layout for DPDK leaves a core of each of two nodes."""
     cores = {topology.online_cores[cpu] for cpu in others}
     return len(cores) < FEW_CORES or 100 * len(others) < FEW_PERCENT * len(topology.online)

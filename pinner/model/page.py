@@ -32,5 +32,4 @@ class Page(Generic[T]):
 
 
 def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The last part may be smaller."""
     return (items[start : start + size] for start in range(0, len(items), size))

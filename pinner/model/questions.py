@@ -1,4 +1,4 @@
-"""Questions that change nothing, and their answers: room for more guests, and what would be if."""
+"""Questions that change nothing, and their answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -60,7 +60,6 @@ class Scenario:
     remove: tuple[str, ...] = ()
     """Names or UUIDs."""
     without_nodes: tuple[int, ...] = ()
-    """With their CPUs and memory."""
     without_cpus: CpuSet = CpuSet()
     """Switched off."""
     request: Request | None = None
@@ -215,7 +214,6 @@ class Capacity:
 
 
 def fitting(each: StrategyCapacity, vcpus: int) -> int:
-    """How many more guests of so many vCPUs fit."""
     if each.within_node and (each.widest is None or vcpus <= each.widest):
         return sum(node.free_vcpus // vcpus for node in each.nodes)
     return each.free_vcpus // vcpus

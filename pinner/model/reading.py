@@ -1,4 +1,4 @@
-"""The reading of a host: a snapshot, details that only checks need, and counters, sampled twice."""
+"""A snapshot, details that only checks need, and counters, sampled twice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -146,7 +146,6 @@ class Storage:
     folder: str
     total_kib: int
     free_kib: int
-    """For this user."""
 
 
 @dataclass(frozen=True, slots=True)

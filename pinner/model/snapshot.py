@@ -47,8 +47,8 @@ class OvsDpdk:
         return self.masks.pmd | self.polling
 
     def in_sets(self, nova: NovaSets) -> Iterator[tuple[str, str, CpuSet]]:
-        """Which option of Nova has CPUs of which threads, and these CPUs. Floating guests may share those of
-        dpdk-lcore-mask with the host."""
+        """Nova's option, whose threads have CPUs of it, and these CPUs. Floating guests may share those of
+        dpdk-lcore-mask."""
         for option, use, both in (
             ("cpu_dedicated_set", "polling threads", nova.dedicated & self.cpus),
             ("cpu_dedicated_set", "dpdk-lcore-mask", (nova.dedicated & self.masks.lcore) - self.cpus),
@@ -130,8 +130,8 @@ class Snapshot:
     """What drivers of cards refuse to tell."""
 
     def running_guest(self, name: str) -> Guest:
-        """By name or UUID. Raises Invalid for a guest that is shut off, NotFound without one. A UUID goes first: the
-        owner of another guest may have named it so."""
+        """By name or UUID; a UUID goes first: another guest's owner may have named it so. Raises Invalid for a guest
+        that is shut off, NotFound."""
         known: tuple[Guest | InactiveGuest, ...] = (*self.guests, *self.inactive)
         for match in (*(each for each in known if each.uuid == name), *(each for each in known if each.name == name)):
             if isinstance(match, Guest):
@@ -180,8 +180,6 @@ def emulator_cpus(snapshot: Snapshot) -> CpuSet:
 
 
 def with_affinities(snapshot: Snapshot, masks: Mapping[int, CpuSet]) -> Snapshot:
-    """The host whose threads have these affinities, by thread id."""
-
     def moved(thread: Thread) -> Thread:
         return replace(thread, affinity=masks[thread.tid]) if thread.tid in masks else thread
 

@@ -40,12 +40,8 @@ def memory_by_node(per_node: Mapping[int, int]) -> str:
 
 
 def affinities(masks: Iterable[CpuSet], shown: int | None = None, *, always_counted: bool = False) -> str:
-    """``0-31`` where all threads have the same mask, else each mask with its number of threads, the commonest first;
-    ``-`` for no thread.
-
-    At most ``shown`` masks are named (None: all), and the others are counted. ``always_counted``: one mask is counted,
-    too.
-    """
+    """``0-31`` where all threads have the same mask, else each mask with its number of threads, the commonest first, at
+    most ``shown``; ``-`` for no thread. ``always_counted``: one mask is counted, too."""
     counts = Counter(masks)
     if not counts or (len(counts) == 1 and not always_counted):
         return str(next(iter(counts), "-")) or "-"
@@ -68,7 +64,6 @@ NO_CPU = "none"
 
 
 def before_and_after(change: Change, *, always_counted: bool = False) -> tuple[str, str]:
-    """See affinities for ``always_counted``."""
     match change:
         case AffinityChange():
             masks = (mask.cpus for mask in change.before)

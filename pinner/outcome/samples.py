@@ -21,11 +21,8 @@ _Values = dict[datetime, float]
 
 
 def samples(histories: Iterable[History], guests: Collection[str], step: int) -> tuple[Sample, ...]:
-    """The oldest sample comes first; ``guests`` are UUIDs.
-
-    A guest whose series is never known is left out, as the drops of a guest without a tap. Where a series is known only
-    now and then, the other steps of the measure are not known: the sum would be too small.
-    """
+    """Oldest first; ``guests`` are UUIDs. A guest whose series is never known is left out, as the drops of one without
+    a tap. Where it is known now and then, the measure's other steps are not known: the sum would be too small."""
     equal = [history for history in histories if history.step == step]
     host = [history for history in equal if history.subject == HOST]
     chosen = [history for history in equal if history.subject in guests]
@@ -48,7 +45,7 @@ def samples(histories: Iterable[History], guests: Collection[str], step: int) ->
 def control_use(
     histories: Iterable[History], guests: Collection[str], begin: datetime, end: datetime, step: int
 ) -> tuple[float, ...]:
-    """The CPU use of the other guests, oldest step first. 100 is one CPU."""
+    """Oldest step first. 100 is one CPU."""
     others = [history for history in histories if history.step == step and history.subject not in (*guests, HOST)]
     known = _summed(others, USES)
     return tuple(known[at] for at in sorted(known) if begin <= at - timedelta(seconds=step) and at <= end)
@@ -104,7 +101,6 @@ def _measured(histories: Sequence[History], measure: str) -> _Values:
 
 
 def _summed(histories: Iterable[History], series: Iterable[str]) -> _Values:
-    """Only at the times at which all of the series are known."""
     known = [values for history in histories for name in series if (values := _known(history, name))]
     if not known:
         return {}

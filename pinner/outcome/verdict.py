@@ -41,8 +41,6 @@ SEED = 20_260
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What the planned placement adds to the values."""
-
     shifts: tuple[float, ...]
     """The values r(w) in ascending order."""
     equal: int = 0
@@ -78,7 +76,6 @@ def two_sided(p: tuple[float, float]) -> float:
 
 
 def least_p(windows: int) -> float:
-    """``windows`` is the number of windows of each placement."""
     return 2 / comb(2 * windows, windows)
 
 
@@ -165,8 +162,7 @@ def _sampled(count: int, size: int) -> tuple[frozenset[int], ...]:
 
 
 def schedule(windows: int, seed: int) -> tuple[Arm, ...]:
-    """All orders are equally likely, as the exact test needs: an order that a person chooses, or that alternates, could
-    follow a rhythm of the load."""
+    """All orders are equally likely, as the exact test needs: another order could follow a rhythm of the load."""
     arms: list[Arm] = ["current"] * windows
     arms += ["planned"] * windows
     random.Random(seed).shuffle(arms)  # noqa: S311 - no secret depends on it
@@ -181,8 +177,8 @@ MOST_WINDOWS = 200
 
 def outcome(windows: Sequence[Window]) -> Outcome:
     """A measure that no window knows is not judged. A window without a measure that another one knows does not count,
-    except for pings: a guest that begins to filter them must not cost the other measures their windows, so pings are
-    judged only where all windows know them."""
+    except for pings, judged only where all windows know them: a guest that begins to filter them must not cost the
+    other measures their windows."""
     counted = [window for window in windows if not window.void]
     names = _names([window.values.keys() for window in counted])
     control = _names([window.control.keys() for window in counted])
@@ -202,7 +198,7 @@ def _names(known: Sequence[Set[str]]) -> set[str]:
 
 
 def windows_needed(measures: int) -> int:
-    """The number for each placement: with fewer, ``measures`` measures cannot be told apart at all."""
+    """For each placement: with fewer, ``measures`` measures cannot be told apart at all."""
     count = 1
     while least_p(count) > ALPHA / measures:
         count += 1

@@ -70,8 +70,8 @@ def _carries_as_much(measure: Measure, before: Sequence[Sample], after: Sequence
 
 
 def mark(before: Sequence[float], margin: float, steps: float, alpha: float) -> float:
-    """Without a change, a level passes it in ``steps`` steps with a probability of at most ``alpha``. ``before`` are
-    the values before the run. A distance below the margin matters to nobody."""
+    """Without a change, a level passes it in ``steps`` steps with a probability of at most ``alpha``. A distance below
+    the margin matters to nobody."""
     levels, stretches = _levels(before), len(before) / steps
     usual = median(levels)
     distance = max(max(levels) - usual, margin)
@@ -80,8 +80,8 @@ def mark(before: Sequence[float], margin: float, steps: float, alpha: float) -> 
 
 
 def unwatched(before: Sequence[Sample], least: int) -> dict[Measure, int]:
-    """Measures with fewer than ``least`` known steps before the run, and that number. A measure without any known step
-    does not count for a guest that has no tap, or answers no pings."""
+    """Measures with fewer than ``least`` known steps before the run, and that number. One without any does not count
+    for a guest without a tap, or that answers no pings."""
     known = {measure: len(_known(before, measure)) for measure in MEASURES}
     return {measure: count for measure, count in known.items() if count < least and (count or measure.name in _ALWAYS)}
 
@@ -91,7 +91,7 @@ def is_blind(before: Sequence[Sample], least: int) -> bool:
 
 
 def known_steps(before: Sequence[Sample], after: Sequence[Sample], least: int) -> int:
-    """The steps of the watched measure that is known most often; fewer than IN_A_ROW have no level."""
+    """Of the watched measure that is known most often; fewer than IN_A_ROW have no level."""
     watched = [measure for measure in MEASURES if len(_known(before, measure)) >= least]
     return max((len(_known(after, measure)) for measure in watched), default=0)
 

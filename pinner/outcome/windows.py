@@ -54,8 +54,7 @@ def disturbed(before: Snapshot, after: Snapshot) -> str:
 
 
 def reported(events: Iterable[HostEvent], guests: Mapping[str, str], begin: datetime, end: datetime) -> str:
-    """What happened and may be seen in no snapshot, in words. ``guests`` are names by UUID. Lost events may be of any
-    time."""
+    """What no snapshot may show, in words. ``guests``: names by UUID. Lost events may be of any time."""
     for event in events:
         if event.kind == "lost":
             return f"events of the host were lost: {event.detail}" if event.detail else "events of the host were lost"
@@ -65,11 +64,8 @@ def reported(events: Iterable[HostEvent], guests: Mapping[str, str], begin: date
 
 
 def shifted(uses: Sequence[float]) -> str:
-    """A large shift of the load within a window, in words. ``uses`` is the CPU use of the control in each step.
-
-    Only halves of one window are compared: a rule over all windows could leave out those of one placement. The
-    verdict's control accounts for a higher load from window to window.
-    """
+    """A large shift of the control's CPU use within a window, in words. Only halves of one window are compared: a rule
+    over all windows could leave out those of one placement."""
     half = len(uses) // 2
     if not half:
         return ""

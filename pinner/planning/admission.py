@@ -29,11 +29,9 @@ from pinner.planning.strategies.strategy import Answer
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Facts of the agent's journal."""
-
     cpus: CpuSet = CpuSet()
     """CPUs that pinner gave to targets. They stay usable where another owner has restricted a process to them since:
-    otherwise each taskset would stop the policy."""
+    else each taskset would stop the policy."""
     names: frozenset[str] = frozenset()
     """Processes that pinner moved: their masks are no restriction by their owner."""
     placed: Placed = field(default_factory=Placed)
@@ -91,7 +89,6 @@ def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snaps
 
 
 def _with_roles_now(plan: Plan, context: Context) -> Plan:
-    """A plan that cures findings gets the roles that its changes may rely on, whatever it says."""
     return replace(plan, roles=roles_now(context)) if plan.request.fix else plan
 
 
@@ -145,7 +142,7 @@ def _require_state(change: StateChange, plan: Plan, context: Context) -> None:
 
 
 def _require_own_threads(change: AffinityChange, threads: tuple[Thread, ...], process: Process | None) -> None:
-    """Former masks count, too: an apply also moves new threads that have one of them."""
+    """Former masks count, too: an apply also moves new threads that have one."""
     movable = {thread.key for thread in threads}
     staying = {thread.key: thread for thread in process.threads if thread.key not in movable} if process else {}
     masks = {thread.affinity: thread for thread in staying.values() if thread.immovable_reason != "per-cpu"}

@@ -21,7 +21,7 @@ from pinner.planning.request.context import Context
 
 
 def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange, ...]:
-    """``before`` has every thread of a target, also those with the wanted mask, so that an undo is exact."""
+    """``before`` has every thread of a target, so that an undo is exact."""
     needed: list[PlannedChange] = []
     for want in wanted:
         if want.state is not None:
@@ -44,7 +44,6 @@ def ranks(changes: Iterable[PlannedChange]) -> dict[str, int]:
 
 
 def exchanging(changes: Iterable[PlannedChange]) -> tuple[Target, ...]:
-    """A vCPU of each guest without an order."""
     changes = tuple(changes)
     _, stuck = _ordered(changes)
     if not stuck:
@@ -170,8 +169,7 @@ def require_free(plan: Plan, snapshot: Snapshot) -> None:
 
 
 def contested(plan: Plan, snapshot: Snapshot) -> CpuSet:
-    """Isolated CPUs that a plan hands out although a vCPU is pinned there, of a guest that is unplaced or in
-    backoff."""
+    """Isolated CPUs that a plan hands out although a vCPU of an unplaced guest, or one in backoff, is pinned there."""
     used = union(use.cpus for use in _in_use(plan, snapshot))
     # Before its first plan a host has no pinned vCPU, and after it a plan hands out nothing.
     return used & _handed_out(plan, snapshot) if used else used

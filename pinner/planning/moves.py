@@ -128,7 +128,6 @@ class Improver:
         return [movers for *_, movers in sorted(likely, key=lambda each: each[:2])], True
 
     def _beside_spread(self, measured: MeasuredAnswer, movable: Collection[str]) -> list[Guest]:
-        """Those that spread most first, then the smallest."""
         every, placed = measured.measured.spreads, vcpus_by_guest(measured.answer.wanted)
         spreads = {guest.uuid: every[guest.uuid] for guest in self.context.guests if guest.uuid in placed}
         excess = self._excess(spreads)

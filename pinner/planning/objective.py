@@ -36,7 +36,6 @@ class MeasuredAnswer:
 
     @property
     def values(self) -> dict[str, float]:
-        """Without the cost of a change."""
         return {**self.measured.values, "unplaced_guests": float(len(self.answer.unplaced))}
 
 
@@ -193,7 +192,6 @@ def _excused_rise(term: Term) -> float:
 
 
 def _numbers(tier: tuple[Term, ...], part: Callable[[Term], float], note: str = "") -> str:
-    """With the term that has the largest ``part``."""
     most = max(sorted(tier, key=lambda term: term.name), key=part)
     before, after = value_of(tier)
     term = f"{most.name} {most.before:.2f} -> {most.after:.2f} {most.unit}"

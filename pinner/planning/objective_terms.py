@@ -190,7 +190,6 @@ class Crowd:
 
     @classmethod
     def of(cls, snapshot: Snapshot, busy_threshold: float) -> "Crowd":
-        """``busy_threshold`` is in per cent of one CPU."""
         guests, busy, measured = snapshot.guests, tuple(_busy(snapshot, busy_threshold)), _demands(snapshot)
         # QEMU's own threads are listed only to find those that have load.
         of_guests = guests if measured else ()
@@ -337,7 +336,6 @@ class ObjectiveMeasure:
 
     @classmethod
     def of(cls, snapshot: Snapshot, busy_threshold: float) -> "ObjectiveMeasure":
-        """``busy_threshold`` is in per cent of one CPU."""
         places = Places.of(snapshot.topology)
         needs = {guest.uuid: places.need(guest) for guest in snapshot.guests}
         guests = {

@@ -27,8 +27,8 @@ ABSENT = 256
 def record(
     plan: Plan, snapshot: Snapshot, previous: Placement | None, *, unplaced: Collection[TargetKey] = ()
 ) -> Placement:
-    """``unplaced`` targets have no threads in the placement. From ``previous``, if it is of the same request, absent
-    guests and processes keep their recorded CPUs, and CPUs that are missing for a while keep their role."""
+    """``unplaced`` targets have no threads in the placement. From ``previous`` of the same request, absent guests and
+    processes keep their CPUs, and missing CPUs their role."""
     request = replace(plan.request, rebalance=False)
     before = previous if previous is not None and previous.request == request else None
     placed = tuple(
@@ -140,11 +140,8 @@ _CAUSES_IN_WORDS: dict[Cause, str] = {
 
 
 def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple[Drift, ...]:
-    """One for each change; of a blocked plan, only for targets that were placed before.
-
-    A cause that a snapshot does not show is ``unknown``; Agent.explain_drifts can find it. Without a placement every
-    target is newly placed.
-    """
+    """One for each change; of a blocked plan, only for targets that were placed before. A cause that a snapshot does
+    not show is ``unknown``. Without a placement every target is newly placed."""
     reader = _Reader(placement, snapshot, plan.request)
     changes = (change for change in plan.changes if not plan.blocked or reader.was_placed(change.target))
     return tuple(_drift(change, reader) for change in changes)
@@ -215,7 +212,6 @@ class _Reader:
         return KINDS[target.kind].when_new if target.owner in self._owners else "arrived"
 
     def who_owns(self, change: AffinityChange) -> str:
-        """Empty where no operator's pin owns a CPU of the recorded place."""
         lost = self._placed[change.target.key].cpus - change.after
         owners = [f"{self._names[guest]} ({both})" for guest, cpus in self._owned.items() if (both := cpus & lost)]
         return f"an operator pinned guests to CPUs of its place: {listed(owners, _NAMED)}" if owners else ""

@@ -37,7 +37,7 @@ def plan(
 ) -> Plan:
     """``snapshot_id`` is the snapshot's content hash; ``strategies`` None: the installed ones. Raises NotFound for an
     unknown strategy, guest or process; Invalid for a parameter that this host cannot have; NoFit where no CPU is left
-    for vCPUs. A plan that makes the objective worse names the best alternative, for which some more plans are made."""
+    for vCPUs. A plan that makes the objective worse names the best alternative."""
     require_known(request.strategy, known := installed() if strategies is None else strategies)
     context = Context.of(snapshot, request)
     made = build(known, context, snapshot_id, id_of(snapshot_id, request))
@@ -47,11 +47,9 @@ def plan(
 
 
 def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement | None) -> Plan:
-    """The plan that makes the host match the request, from the recorded placement of the same request.
-
-    Recorded CPUs stay, and recorded daemons are placed without being measured. A new guest moves at most two others.
-    Named guests and processes need not exist. Raises NotFound for an unknown strategy; Invalid and NoFit like ``plan``.
-    """
+    """The plan that makes the host match the request, from the recorded placement of the same request. Recorded CPUs
+    stay, and recorded daemons are placed without being measured. A new guest moves at most two others. Named guests and
+    processes need not exist. Raises NotFound for an unknown strategy; Invalid and NoFit like ``plan``."""
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
     require_known(request.strategy, strategies)
@@ -59,7 +57,6 @@ def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, 
 
 
 def repack(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement) -> Plan:
-    """``plan_from_placement``, with moves to free CPUs as long as that lowers the objective."""
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
     require_known(request.strategy, strategies)
@@ -68,10 +65,8 @@ def repack(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Pl
 
 
 def require_possible(snapshot: Snapshot, request: Request) -> None:
-    """Raises NotFound, Invalid or NovaConflict where the host can never follow a policy with this request.
-
-    Unplaced guests, and named processes that do not run, are no error. A guest that comes later is named by its UUID.
-    """
+    """Raises NotFound, Invalid or NovaConflict where the host can never follow a policy with this request. Unplaced
+    guests, and named processes that do not run, are no error. A guest that comes later is named by its UUID."""
     require_known_guests(snapshot, request.guests, by_uuid=True)
     require_threshold(snapshot, request)
     with suppress(NoFit):
@@ -290,10 +285,8 @@ class Stages:
         return self._placed(self.context)
 
     def choose(self, anew: MeasuredAnswer) -> Choice:
-        """A rebalance's answer counts only where it lowers the objective.
-
-        No guest loses its place to an unplaced one: repeated rebalances would swap the two for ever.
-        """
+        """A rebalance's answer counts only where it lowers the objective. No guest loses its place to an unplaced one:
+        repeated rebalances would swap the two for ever."""
         context = self.context
         if not context.request.rebalance:
             return Choice(anew, anew.answer, None)
@@ -353,7 +346,6 @@ def nova_unknown(snapshot: Snapshot) -> str:
 
 
 def _with_requested(plan: Plan, context: Context) -> Plan:
-    """Adds the settings for which the request asks. Raises Invalid."""
     if not plan.request.remedies and not plan.request.fix:
         return plan
     # Imported here, because few requests ask for one of them.
@@ -363,7 +355,6 @@ def _with_requested(plan: Plan, context: Context) -> Plan:
 
 
 def _curing(context: Context, snapshot_id: str, name: str, blocked: str) -> Plan:
-    """Raises Invalid."""
     snapshot = context.snapshot
     plan = Plan(
         id=name,

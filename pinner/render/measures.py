@@ -50,7 +50,7 @@ class MeasureRow:
 
     @property
     def delay(self) -> float | None:
-        """The delay of all threads, in ms/s."""
+        """In ms/s."""
         return _sum(self.delays)
 
     @property

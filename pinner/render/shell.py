@@ -111,8 +111,7 @@ def _isolation(plan: Plan) -> Iterator[str]:
 
 
 def _line(command: str) -> str:
-    """A name in a saved snapshot could move a terminal's cursor, or begin another line, which ends the comment of the
-    guest's RPS."""
+    """A name in a saved snapshot could move a terminal's cursor, or end a comment."""
     return command if command.isprintable() else _comment(f"not written, its name cannot be printed: {command}")
 
 

@@ -24,7 +24,6 @@ def rebalance(rebalance: Rebalance) -> str:
 
 
 def in_place(plan: Plan) -> str:
-    """Of a plan without changes."""
     if plan.blocked:
         return "the plan is blocked"
     if plan.unplaced:

@@ -31,7 +31,6 @@ def start(config: cfg.ConfigOpts, account: pwd.struct_passwd, undo: ExitStack) -
 
 
 def answer(agent: LocalAgent, path: Path, user: int, undo: ExitStack) -> list[Heartbeat]:
-    """Answer root and ``user`` at the socket, until ``undo`` ends it."""
     server = AgentServer(agent, path, user)
     undo.callback(server.close)
     undo.callback(agent.close)  # runs before server.close, which waits for its callers

@@ -39,8 +39,7 @@ def serve(
     tls: ssl.SSLContext | None = None,
     threads: Sequence[Heartbeat] = (),
 ) -> None:
-    """Serves until a signal arrives, or a descriptor of ``ends`` can be read. ``threads``: of an agent in this
-    process."""
+    """Until a signal arrives, or a descriptor of ``ends`` can be read. ``threads``: of an agent in this process."""
     supervisor = Supervisor()
     host = wiring.host_name(config)
     with ExitStack() as undo:
@@ -119,7 +118,7 @@ def run(
     agent_ready: int,
     tls: ssl.SSLContext | None,
 ) -> int:
-    """Give up root in this forked process and serve once ``agent_ready`` has a byte, until its other end is closed;
+    """Give up root in this forked process and serve from a byte at ``agent_ready`` until its other end is closed;
     returns the exit status."""
     try:
         agent = wiring.agent_client(config)

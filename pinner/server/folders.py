@@ -15,8 +15,8 @@ _RETRY_SECONDS = 0.05
 
 
 def lock(state: Path) -> int:
-    """Returns a descriptor; the lock ends with it. A second server would replace the first one's socket, and resolve
-    its run. Raises Invalid, which names the holder."""
+    """Returns a descriptor, which holds the lock: a second server would replace the first one's socket, and resolve its
+    run. Raises Invalid, which names the holder."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         require_own(state, OPTION)
@@ -26,8 +26,8 @@ def lock(state: Path) -> int:
 
 
 def lock_api(state: Path, *, wait_seconds: float = 0.0) -> int | None:
-    """Like ``lock`` for the API's part; None before the agent's first start, which makes it. ``wait_seconds``: the API
-    of a killed agent ends a moment later."""
+    """Like ``lock`` for the API's part; None before the agent's first start, which makes it. The API of a killed agent
+    ends a moment later."""
     try:
         return _locked(state / "api", wait_seconds)
     except FileNotFoundError:
@@ -37,7 +37,6 @@ def lock_api(state: Path, *, wait_seconds: float = 0.0) -> int | None:
 
 
 def _locked(folder: Path, wait_seconds: float) -> int:
-    """Raises OSError, and Invalid where another process has the lock."""
     if folder.is_symlink():
         raise Invalid(OPTION, str(folder), _NO_LINK)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -79,7 +78,7 @@ def _holder(folder: Path) -> str:
 
 def prepare(state: Path, account: pwd.struct_passwd) -> None:
     """Make the folder and its parts, and give ``api``, where root opens no file, to the API's user. Raises Invalid for
-    another user's folder, and for a file that must not be given away."""
+    another user's folder, and a file that must not be given away."""
     if state.stat().st_uid != os.geteuid():
         raise Invalid(OPTION, str(state), "a folder that belongs to root: another user could replace the parts in it")
     state.chmod(0o711)

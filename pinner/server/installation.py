@@ -1,9 +1,7 @@
-"""Keeps pinner's installation readable for the API's process without root.
-
-Python imports modules late, also from below a closed folder such as root's home. So the process gets mounts in which an
-empty folder hides the closed one and contains only the installation. Where mounts are not allowed, Python searches open
-descriptors, which also lead to what everybody may read beside the folder.
-"""
+"""Keeps pinner's installation readable for the API's process without root: Python imports modules late, also from below
+a closed folder such as root's home. The process gets mounts in which an empty folder with only the installation hides
+the closed one; where these are not allowed, Python searches open descriptors, which also lead to what everybody may
+read beside the folder."""
 
 import ctypes
 import os
@@ -42,7 +40,6 @@ def closed_to(account: pwd.struct_passwd) -> list[Path]:
 
 
 def _installation() -> list[Path]:
-    """The folders of Python, the virtual environment, and packages; none is in another one."""
     checkout = Path(pinner.__file__).absolute().parents[1]  # resolve() would follow an open descriptor
     folders = {Path(sys.base_prefix), Path(sys.prefix), checkout, *map(Path, sys.path[1:])}
     existing = {folder for folder in folders if folder.is_absolute() and folder.is_dir()}
@@ -116,7 +113,6 @@ def _hold_open(folders: list[Path]) -> None:
 
 
 def _closed_at(account: pwd.struct_passwd, folder: Path) -> Path:
-    """The first folder on the way that the account cannot enter, or the folder itself."""
     with _acting_as(account):
         way = reversed(folder.parents)
         return next((part for part in way if not os.access(part, os.X_OK, effective_ids=True)), folder)

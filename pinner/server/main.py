@@ -65,7 +65,7 @@ def _api_address(config: cfg.ConfigOpts, bind: str | None, port: int | None) -> 
 
 
 def _require_own_log(config: cfg.ConfigOpts) -> None:
-    """Raises Invalid where root would write a log file in a folder that another user can write."""
+    """Raises Invalid for a log file of root in a folder that another user can write."""
     if config.log_file:
         require_own(Path(config.log_dir or "", config.log_file).parent, "[DEFAULT] log_file")
     elif config.log_dir:
@@ -80,7 +80,6 @@ def _set_up_log(config: cfg.ConfigOpts) -> None:
 
 
 def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
-    """When the agent in this process or the API in its child ends, the other ends too."""
     account = privileges.unprivileged(config.api.user, config.api.group)
     # The default state folder depends on the user, and the child runs as another user.
     wiring.use_state_of_root(config)

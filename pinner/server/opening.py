@@ -25,8 +25,7 @@ Inform = Callable[[str], None]
 
 @contextmanager
 def open_service(config: cfg.ConfigOpts, actor: str, inform: Inform) -> Iterator[Service]:
-    """Of the server that runs here, else of this process alone. ``actor``: for whom root calls. Raises NotPermitted
-    where this user may not call the configured server."""
+    """Of the server that runs here, else of this process alone. ``actor``: for whom root calls. Raises NotPermitted."""
     with ExitStack() as undo:
         if path := _server(config, inform):
             remote = RemoteService(f"{UNIX}{path}", actor=actor)
@@ -61,8 +60,8 @@ def _server(config: cfg.ConfigOpts, inform: Inform) -> Path | None:
 def _private_service(
     config: cfg.ConfigOpts, url: str, owner: pwd.struct_passwd, actor: str, undo: ExitStack
 ) -> RemoteService:
-    """The agent in this process, the API in a child without root. Only ``owner`` may connect to the agent, and only
-    root to the API. Raises the error with which the API did not start."""
+    """The agent in this process, the API in a child without root. Only ``owner`` may connect to the agent, only root to
+    the API. Raises the API's error."""
     folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-", dir="/run")))
     folder.chmod(0o711)
     path = folder / "agent.sock"

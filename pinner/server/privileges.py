@@ -1,5 +1,5 @@
-"""The users without root: the one who runs the API, and the owner of an SQLite file's folder, who opens the database.
-Root opens no file that another user can replace by a symlink."""
+"""The users without root: the API's, and the owner of an SQLite file's folder, who opens the database. Root opens no
+file that another user can replace by a symlink."""
 
 import os
 import pwd
@@ -36,7 +36,6 @@ def _own_group(group: str) -> int:
 
 
 def numbered(uid: int, gid: int) -> pwd.struct_passwd:
-    """Where no account has the id, one without a name, in this group."""
     try:
         return pwd.getpwuid(uid)
     except KeyError:
@@ -66,7 +65,7 @@ FIELD = "[database] connection"
 
 def other_owner(url: str) -> pwd.struct_passwd | None:
     """Who must open the database in root's place; None: this process. Raises Invalid where several users can write its
-    folder, or its owner has no account and no group."""
+    folder, or its owner has no account."""
     file = sqlite_file(url)
     if file is None or os.geteuid() != 0:
         return None

@@ -1,4 +1,4 @@
-"""The modes of a Unix socket, and of its folder, which only its owner can write, decide who may connect (unix(7))."""
+"""A Unix socket's mode, and its folder, which only its owner can write, decide who may connect (unix(7))."""
 
 import grp
 import os
@@ -79,7 +79,6 @@ def listen_unix(
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:
-    """Raises Invalid."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)
@@ -89,8 +88,7 @@ def listen_tcp(host: str, port: int) -> socket.socket:
 
 def prepare(path: Path, field: str, *, wait_seconds: float = 0.0) -> None:
     """Make the folder, and remove the socket of a server that is dead, or ends in ``wait_seconds``. Raises Invalid
-    where another server listens, where the path is no socket, and where root's socket would lie in a folder that
-    another user can write."""
+    where another server listens, the path is no socket, or another user can write the folder of root's socket."""
     folder = path.parent
     try:
         folder.mkdir(mode=0o755, parents=True)
@@ -138,7 +136,6 @@ def _listening(descriptor: int) -> socket.socket:
 
 
 def group_id(name: str) -> int:
-    """Raises Invalid for an unknown name."""
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
@@ -147,7 +144,7 @@ def group_id(name: str) -> int:
 
 
 def number(field: str, text: str, expected: str) -> int:
-    """Raises Invalid for a text that is no id. 2^32 - 1 is none: to the kernel it means an unchanged id."""
+    """2^32 - 1 is no id: to the kernel it means an unchanged one."""
     if text.isascii() and text.isdecimal() and len(text) <= _ID_DIGITS and int(text) < _NO_ID:
         return int(text)
     raise Invalid(field, text, expected)

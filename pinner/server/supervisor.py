@@ -1,6 +1,6 @@
-"""Waits for the end of a server, and checks its threads meanwhile. A thread that ends by an exception ends the process
-with status 1, and systemd starts a new one; so does one that had no memory to begin, for which Thread.start waits for
-ever. While a thread hangs, the watchdog is told nothing (sd_notify(3)), so systemd ends the process."""
+"""Waits for the end of a server, and checks its threads. A thread that ends by an exception ends the process with
+status 1, and systemd starts a new one; so does one that had no memory to begin, for which Thread.start waits for ever.
+While a thread hangs, the watchdog is told nothing (sd_notify(3)), so systemd ends the process."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
 NEVER_BEGUN = "Exception ignored in thread started by"
-"""How Python begins its words about such a thread; since 3.13 they name the function, and no object is given."""
+"""How Python begins its words about such a thread; since 3.13 without an object."""
 END_SECONDS = 60
 """How long the others have after a thread's death, before the kernel ends the process (SIGALRM)."""
 READY = "READY=1"
@@ -32,7 +32,7 @@ NOTIFY_SECONDS = 30.0
 
 
 class Supervisor:
-    """One for each process. Make it in the main thread, before other threads start."""
+    """One for each process, made in the main thread before other threads start."""
 
     def __init__(self) -> None:
         self._asked = _asked_to_end()
@@ -47,7 +47,7 @@ class Supervisor:
 
     def wait(self, heartbeats: Iterable[Heartbeat] = (), *ends: int, ready: bool = True) -> list[int]:
         """Wait for SIGINT or SIGTERM, or until descriptors of ``ends`` can be read; returns those. Raises PinnerError
-        where a thread has died, or systemd cannot be told that the service is ``ready``, and would end it later."""
+        where a thread has died, or systemd cannot be told that the service is ``ready``."""
         try:
             if ready:
                 _tell_ready()
@@ -103,7 +103,6 @@ class Supervisor:
         raise PinnerError(died)
 
     def _note(self, ended: threading.ExceptHookArgs) -> None:
-        """Called in the thread that ends by an exception."""
         if ended.exc_type is SystemExit:
             return
         name = ended.thread.name if ended.thread else "unknown"
@@ -122,7 +121,7 @@ def _tell_ready() -> None:
 
 def _asked_to_end() -> int:
     """A descriptor that can be read after SIGINT or SIGTERM. Call it in the main thread, where Python runs handlers:
-    nothing wakes it when the kernel delivers the signal to another thread, or just before a wait."""
+    nothing wakes it when another thread gets the signal, or just before a wait."""
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     for kind in (signal.SIGINT, signal.SIGTERM):

@@ -1,4 +1,4 @@
-"""The service in this process. Most use cases are a method of the part that does the work."""
+"""The service in this process."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -120,8 +120,8 @@ class ServiceParts:
         repack: RepackRule = DEFAULT_RULE,
         timing: Timing | None = None,
     ) -> None:
-        """``sample_seconds`` is the default sample of CPU use. ``migration`` is how long a guest counts as leaving.
-        Without ``timing``, probes use the clocks of the machine."""
+        """``migration`` is how long a guest counts as leaving. Without ``timing``, probes use the clocks of the
+        machine."""
         self.store = store
         metrics = Metrics(store.probe)
         self.hosts = hosts = Hosts(agents, store.guest_hints, now, metrics.observed, migration=migration)
@@ -143,6 +143,6 @@ class ServiceParts:
         self.service = LocalService(self)
 
     def close(self) -> None:
-        """End the probes, accept no more runs, and wait for the runs under way."""
+        """Ends the probes, accepts no more runs, and waits for those under way."""
         self.probes.stop()
         self.runs.close()

@@ -1,7 +1,5 @@
-"""Metrics for Prometheus. No label has a value that guests or callers choose, so their number is bounded.
-
-Names and units: https://prometheus.io/docs/practices/naming/.
-"""
+"""Metrics for Prometheus (https://prometheus.io/docs/practices/naming/). No label has a value that guests or callers
+choose, so their number is bounded."""
 
 import time
 from collections import Counter as Counted

@@ -1,7 +1,5 @@
-"""Service: pinner's use cases. LocalService answers them in this process, RemoteService asks a server over REST.
-
-Methods raise the errors of pinner.model.errors.
-"""
+"""Service: pinner's use cases. LocalService answers them in this process, RemoteService asks a server. They raise the
+errors of pinner.model.errors."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,8 +42,7 @@ class Service(Protocol):
     where: str
     """The URL of the server that answers, and goes on without this process; empty where this process does the work."""
 
-    def hosts(self) -> tuple[str, ...]:
-        """The names of the hosts that can be planned for."""
+    def hosts(self) -> tuple[str, ...]: ...
 
     def strategies(self) -> tuple[StrategyInfo, ...]: ...
 
@@ -56,22 +53,22 @@ class Service(Protocol):
         """Reads neither processes nor guests."""
 
     def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
-        """How many more guests of so many vCPUs, or (None) of 1, 2, 4 and so on, fit beside the present ones; and
-        exactly for guests of a shape, by planning them. Up to two seconds old. Raises Invalid."""
+        """How many more guests of so many vCPUs, or (None) of 1, 2, 4 and so on, fit; and exactly for guests of a
+        shape, by planning them. Up to two seconds old. Raises Invalid."""
 
     def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
-        """The plans for the host as it is now, and for that of the scenario. Nothing is stored."""
+        """Nothing is stored."""
 
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
-        """By all installed checks, over two samples of the host's counters."""
+        """By all installed checks, over two samples of the counters."""
 
     def measures(self, host: str, span: Span, guest: str | None = None, series: tuple[str, ...] = ()) -> Measures:
         """Of the host and its guests, or of one guest (name or UUID); ``series`` are names, none: all. Raises NotFound
         where nothing is measured, and Invalid."""
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
-        """The threads that run while those of a guest (name or UUID) wait, in the next ``seconds``. Raises NotFound,
-        Invalid, NotPermitted where the kernel cannot trace, Busy and Gone."""
+        """The threads that run while those of a guest (name or UUID) wait. Raises NotFound, Invalid, NotPermitted where
+        the kernel cannot trace, Busy and Gone."""
 
     def interrupts(self, host: str) -> HostInterrupts:
         """With the NAPI threads, their CPUs and the roles of these."""
@@ -91,27 +88,27 @@ class Service(Protocol):
         replaces: str | None = None,
     ) -> Plan:
         """From a stored snapshot or (None) a new one; the plan is stored. The audit trail names it as the successor of
-        ``replaces``, a plan by the same request that was refused, not applied. Raises NotFound, Invalid and NoFit."""
+        ``replaces``, a refused plan by the same request. Raises NotFound, Invalid and NoFit."""
 
     def plan_by_id(self, plan: str) -> Plan: ...
 
     def explain(self, plan: str, guest: str) -> Explanation:
-        """Why a plan gives a guest (name or UUID) its CPUs, and what other places would cost. Raises Invalid for a
-        policy's plan: it depends on the recorded placement of that time."""
+        """``guest``: name or UUID. Raises Invalid for a policy's plan: it depends on the recorded placement of that
+        time."""
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         """Of one host or (None) of all."""
 
     def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
-        """Start to apply a plan; the run continues by itself. A refused plan (stale, blocked, busy) raises. The server
-        itself watches the guests after the run. Raises NotFound where nothing is measured."""
+        """Start to apply a plan; the run continues by itself, and the server watches the guests after it. A refused
+        plan (stale, blocked, busy) raises; NotFound where nothing is measured."""
 
     def rollback(self, run: str, caller: Caller) -> Run:
         """Returns the run of the rollback. Raises RunConflict for a run without changes in place."""
 
     def rollback_all(self, host: str, caller: Caller) -> Run:
-        """Start to give everything on the host what it had before pinner first touched it: undo all runs in the agent's
-        journal. Raises PolicyConflict while a policy is enforced, and HostBusy during a run."""
+        """Start to give everything on the host what it had before pinner first touched it. Raises PolicyConflict while
+        a policy is enforced, and HostBusy during a run."""
 
     def run(self, run: str) -> Run: ...
 
@@ -148,24 +145,23 @@ class Service(Protocol):
         """Why pinner set the mode to propose; None: it did not. Raises NotFound where the host has no policy."""
 
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
-        """A server of the host follows the new policy within seconds. A new request is planned once, to refuse CPUs
-        that the host lacks. Raises Invalid, NotFound for an unknown strategy or named guest, HostUnreachable, and
-        PreconditionFailed where the present policy has none of the ``expected`` revisions."""
+        """A server follows the new policy within seconds. A new request is planned once, to refuse CPUs that the host
+        lacks. Raises Invalid, NotFound for an unknown strategy or named guest, HostUnreachable, and PreconditionFailed
+        where the present policy has none of the ``expected`` revisions."""
 
     def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
         """The placement stays, and nobody corrects drift. Raises NotFound, and PreconditionFailed like
         ``set_policy``."""
 
     def drift(self, host: str) -> DriftReport:
-        """Compare the recorded placement with the kernel's affinities now. Under a new policy without a placement, CPU
-        use is measured first."""
+        """Of the recorded placement. Under a new policy without one, CPU use is measured first."""
 
     def set_excluded(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
-        """Exclude a guest (name or UUID) from every placement by a mark in its metadata, or remove the mark."""
+        """By a mark in the metadata of the guest (name or UUID)."""
 
     def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
-        """Of a guest of the host (None: the only host). The policy controller observes the host at once. An event is a
-        hint: a doubled or late one, or one of a guest that is gone, does no harm."""
+        """Of a guest of the host (None: the only one). The policy controller observes the host at once. A doubled or
+        late event, or one of a guest that is gone, does no harm."""
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest
@@ -173,7 +169,7 @@ class Service(Protocol):
         """The marker is a record's ``seq``."""
 
     def verify_audit(self, anchor: Anchor | None = None) -> Verification:
-        """The centre's trail and the agents' trails, each against the other and against the anchor."""
+        """Each against the other and against the anchor."""
 
     def audit_anchor(self) -> Anchor:
         """The signed heads of all agents now. Raises HostUnreachable; NotFound where no agent has a trail."""

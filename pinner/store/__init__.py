@@ -1,1 +1,1 @@
-"""The central database, whose repositories are in repositories.py, and journal/, the agent's record of every change."""
+"""The central database (its front is repositories.py), and journal/, the agent's record of every change."""

@@ -1,4 +1,4 @@
-"""Facts about guests that only events report: one row for each guest and host."""
+"""What only events report about guests: one row for each guest and host."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -40,8 +40,8 @@ class GuestHints(Repository):
         after: Callable[[GuestHint | None], tuple[GuestHint | None, str]],
         record: Callable[[str], AuditEvent],
     ) -> str:
-        """Replace the hint by what ``after`` makes of it (None: delete it), and append the audit event that ``record``
-        makes of the text beside it; returns the text."""
+        """Replace the hint by ``after`` of it (None: delete it), and append the audit event that ``record`` makes of
+        the text beside it; returns the text."""
         table = tables.guest_hints
         this = and_(table.c.guest == guest, table.c.host == host)
 
@@ -67,7 +67,6 @@ class GuestHints(Repository):
             return tuple(connection.execute(query.order_by(table.guest)).scalars())
 
     def forget(self, host: str, guests: Sequence[str], before: datetime) -> int:
-        """Those whose latest event was handled before a moment; returns their number."""
         table = tables.guest_hints
         old = and_(table.c.host == host, tables.is_before(table.c.at, before))
         statements = (delete(table).where(old, table.c.guest.in_(part)) for part in batches(guests, BATCH))

@@ -47,7 +47,7 @@ class HistoryFiles:
     """One thread writes; others may read meanwhile."""
 
     def __init__(self, folder: Path) -> None:
-        """Makes the folder, for its owner alone."""
+        """For its owner alone."""
         self._folder = folder
         self._failures = Repeated(LOG)
         self._checked: set[str] = set()
@@ -97,8 +97,8 @@ class HistoryFiles:
 
     def purge(self, at: datetime, running: Set[str]) -> None:
         """Delete the files older than the history, and of those outside ``running`` all but the newest ENDED_FILES,
-        also files put aside, and parts that a killed process left. Without a guest in ``running``, for which libvirt
-        may not have answered, only the age counts."""
+        also those put aside, and parts that a killed process left. With an empty ``running`` (libvirt may not have
+        answered), only the age counts."""
         self._checked.clear()
         now, own = at.timestamp(), {HOST, *running}
         changed = {file: _modified(file) for file in self._folder.glob("*.rrd*")}
@@ -138,8 +138,7 @@ class HistoryFiles:
         rrdtool.update(str(file), "--template", ":".join(names), ":".join([str(second), *values]))
 
     def _added(self, file: Path, names: list[str]) -> list[str]:
-        """Those of ``names`` that the file has now. RRDtool writes a larger copy for a new series, and does not say
-        that the disk is full."""
+        """RRDtool writes a larger copy for a new series, and does not say that the disk is full."""
         if lacking := _lacking(rrdtool.info(str(file)), names):
             rrdtool.tune(str(file), *map(_source, lacking))
             file.chmod(0o600)
@@ -173,8 +172,8 @@ def _is_damaged(file: Path, error: BaseException) -> bool:
 
 
 def _newest(file: Path, second: int) -> int | None:
-    """The second of the newest value; None without a file, or where its clock was far ahead: such a file is put aside,
-    because it takes no values."""
+    """The second of the newest value; None without a file. One whose clock was far ahead is put aside: it takes no
+    values."""
     if not file.exists():
         return None
     newest = int(rrdtool.last(str(file)))

@@ -11,7 +11,7 @@ from pinner.store.database import tables
 from pinner.store.database.engine import Repository, write
 
 ABANDONED = timedelta(minutes=15)
-"""The age at which a request without an answer counts as abandoned by a dead server. Samples take at most 5 minutes."""
+"""So old, a request without an answer was abandoned by a dead server. Samples take at most 5 minutes."""
 
 KEPT = timedelta(days=1)
 

@@ -26,7 +26,6 @@ _SUMMARY = [tables.plans.c[name] for name in PlanSummary.__dataclass_fields__]
 KEPT_SNAPSHOTS = 4
 """In memory, a few MB for a large host: several plans are often made from one."""
 LEVEL = 6
-"""zlib's default: level 9 saves 2 % more and takes twice the time."""
 
 
 class Plans(Repository):
@@ -40,7 +39,7 @@ class Plans(Repository):
         record_again: bool = False,
     ) -> bool:
         """Whether it is new; a stored plan is never changed. ``snapshot``: None where it is stored. The audit events
-        are appended for a new plan, with ``record_again`` in any case. All in one transaction."""
+        are appended for a new plan, with ``record_again`` in any case. One transaction."""
         events = tuple(events)
 
         def store(connection: Connection) -> bool:
@@ -94,7 +93,7 @@ class Snapshots:
         self._lock = threading.Lock()
 
     def add(self, snapshot: Snapshot, events: Iterable[AuditEvent] = ()) -> str:
-        """Returns the id, the hash of the content, under which a snapshot is stored once."""
+        """Returns the id, the content's hash: a snapshot is stored once."""
         events = tuple(events)
 
         def store(connection: Connection) -> str:
@@ -121,7 +120,7 @@ class Snapshots:
 
 
 def add_snapshot(connection: Connection, snapshot: Snapshot) -> str:
-    """Within the caller's transaction, if it is new; returns its id."""
+    """Within the caller's transaction, if it is new."""
     body = codec.dump(snapshot)
     key = hashlib.sha256(body).hexdigest()
     if connection.execute(select(tables.snapshots.c.id).filter_by(id=key)).scalar() is None:
@@ -131,7 +130,6 @@ def add_snapshot(connection: Connection, snapshot: Snapshot) -> str:
 
 
 def pack(body: bytes) -> bytes:
-    """zlib (RFC 1950)."""
     return zlib.compress(body, LEVEL)
 
 

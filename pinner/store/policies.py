@@ -1,4 +1,4 @@
-"""The policy of each host, and its backoffs, which outlive a restart of the service."""
+"""The policy of each host, and its backoffs."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -39,7 +39,7 @@ class Policies(Repository):
         expected: Expected = None,
         setback: Setback | None = None,
     ) -> None:
-        """Replaces the earlier policy with its setback. Raises PreconditionFailed where the earlier one has none of the
+        """Replaces the earlier policy with its setback. Raises PreconditionFailed where that has none of the
         ``expected`` revisions."""
         values = {
             "set_at": at,

@@ -39,9 +39,8 @@ class Retention(Repository):
     def purge_runs(
         self, before: datetime, is_kept: Callable[[str], bool], needed: Needed = lambda _: (), *, dry_run: bool = False
     ) -> int:
-        """The ended runs that began before a moment, with their entries. Kept are the run of a recorded placement, a
-        run with changes in place whose id ``is_kept`` accepts because it can still be rolled back, and the runs that
-        the others need."""
+        """The ended runs that began before a moment, with their entries; but not the run of a recorded placement, runs
+        with changes in place whose id ``is_kept`` accepts, and runs that these need."""
         due = list(self._due(before, is_kept))
         # A thread that inherits a mask during the search is in the journal before it gets another mask.
         kept = frozenset(needed(due)) if due else frozenset()
@@ -76,7 +75,7 @@ class Retention(Repository):
         return self._purge(table, ended, dry_run=dry_run)
 
     def purge_heads(self, before: datetime, *, dry_run: bool = False) -> int:
-        """Kept are the last head of each host, and heads that the audit trail names; a later head covers the same
+        """The last head of each host, and heads that the audit trail names, stay; a later head covers the same
         records."""
         table, audit = tables.agent_heads, tables.audit.c
         old = sa.select(table.c.host, table.c.seq, table.c.hash).where(tables.is_before(table.c.at, before))
@@ -103,13 +102,12 @@ class Retention(Repository):
         return int(count)
 
     def purge_hints(self, host: str, before: datetime, is_kept: Callable[[str], bool]) -> int:
-        """Those whose latest event was handled before a moment, except of guests (UUID) that ``is_kept`` accepts."""
         hints = GuestHints(self._engine)
         return hints.forget(host, [guest for guest in hints.old(host, before) if not is_kept(guest)], before)
 
     def old_records(self, before: datetime, now: datetime) -> OldRecords | None:
-        """Those before the first record from the moment to now: a later time is of a clock that was ahead. Completes a
-        purge that was killed."""
+        """Those before the first record from the moment to now: a later time is of a wrong clock. Completes a purge
+        that was killed."""
         self._delete_all_purged()
         audit = tables.audit.c
         with reading(self._engine) as connection:
@@ -127,7 +125,7 @@ class Retention(Repository):
 
     def purge_records(self, old: OldRecords, event: AuditEvent) -> bool:
         """Append the record of the export, and delete the old records in batches. False, and nothing is done, where
-        another server has deleted records since ``old`` was read, which the export may lack."""
+        another server has deleted records since ``old`` was read."""
         moved = write(self._engine, partial(_move_start, old=old, event=event))
         self._delete_all_purged()
         return moved

@@ -15,8 +15,8 @@ class Tokens(Repository):
     def create(
         self, name: str, role: Role, host: str, expires_at: datetime | None, at: datetime, caller: Caller
     ) -> tuple[Token, str]:
-        """Returns the row, and the token's text, which cannot be read again. ``host``: the only one that the token may
-        act on; empty: every host. Raises Invalid for a wrong name or host."""
+        """Returns the row, and the token's text, which cannot be read again. ``host``: the only one for it; empty:
+        every host. Raises Invalid."""
         secret = secrets.token_hex(SECRET_BYTES)
         token = Token(
             id=secrets.token_hex(ID_BYTES),
@@ -45,7 +45,7 @@ class Tokens(Repository):
             return _find(connection, token_id)
 
     def list(self) -> tuple[Token, ...]:
-        """Also revoked and expired ones, newest first."""
+        """Newest first, also revoked and expired ones."""
         table = tables.tokens
         with reading(self._engine) as connection:
             rows = connection.execute(select(table).order_by(table.c.created_at.desc(), table.c.id)).all()

@@ -62,13 +62,11 @@ AGENT_SECONDS = 30.0
 
 
 class TakeSnapshot(Protocol):
-    def __call__(self, seconds: float, only: Collection[TargetKind] | None = None) -> Snapshot:
-        """See ``take_snapshot``."""
+    def __call__(self, seconds: float, only: Collection[TargetKind] | None = None) -> Snapshot: ...
 
 
 def agent_client(config: cfg.ConfigOpts, path: Path | None = None) -> AgentClient:
-    """By default at the configured socket. A scan makes up to two calls of libvirt about the whole host, each six times
-    [libvirt] call_timeout."""
+    """A scan makes up to two calls of libvirt about the whole host, each six times [libvirt] call_timeout."""
     patience = AGENT_SECONDS + 12 * config.libvirt.call_timeout
     return AgentClient(host_name(config), path or agent_socket(config), patience=patience)
 
@@ -76,8 +74,8 @@ def agent_client(config: cfg.ConfigOpts, path: Path | None = None) -> AgentClien
 def local_agent(
     config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, threads: list[Heartbeat] | None = None
 ) -> LocalAgent:
-    """After it has recovered a run that a dead process left open. ``own``: pinner's process ids. With ``threads`` the
-    agent collects host events; the list gets their heartbeats. ``undo`` closes everything."""
+    """After it has recovered an interrupted run. ``own``: pinner's process ids. With ``threads``, which get their
+    heartbeats, the agent collects host events. ``undo`` closes everything."""
     libvirt = Libvirt(config.libvirt.uri, config.libvirt.call_timeout)
     journal = _journal(config, undo)
     placed, own_pins, event_queue = LastMasks(journal), OwnPins(), HostEventQueue(now)

@@ -43,8 +43,7 @@ def save_files(
     *,
     scrub: bool,
 ) -> SavedMachine:
-    """This machine, or the captured one below ``root``. ``libvirt``: None where the machine has no guests. ``read``
-    gives the counters and settings. Raises Invalid."""
+    """``libvirt``: None where the machine has no guests. ``read`` gives the counters and settings. Raises Invalid."""
     guests: tuple[DomainDescription, ...] = ()
     capabilities = missing = ""
     if libvirt is not None:

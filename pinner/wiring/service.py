@@ -1,4 +1,4 @@
-"""The service of one process, and what runs beside it: the policy controller, and the daily deletions."""
+"""The service of one process, and what runs beside it."""
 
 import logging
 import uuid
@@ -25,7 +25,7 @@ LOG = logging.getLogger(__name__)
 
 
 def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> ServiceParts:
-    """The schema of the database at ``url`` is upgraded where it is older."""
+    """An older schema is upgraded."""
     store = undo.enter_context(open_store(url))
     migration = timedelta(seconds=config.policy.migration_seconds)
     rule = RepackRule(mark=config.policy.repack_mark, gain=config.policy.repack_gain)
@@ -36,7 +36,7 @@ def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str,
 
 
 def start_controller(config: cfg.ConfigOpts, parts: ServiceParts, host: str, undo: ExitStack) -> list[Heartbeat]:
-    """``undo`` stops it. Returns the heartbeats of its threads."""
+    """``undo`` stops it. Returns its heartbeats."""
     controller = PolicyController(
         parts.reconciler,
         host,

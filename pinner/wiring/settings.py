@@ -21,8 +21,8 @@ SOCKETS_OF_ROOT = Path("/run/pinner")
 
 
 def configuration(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) -> cfg.ConfigOpts:
-    """From ``files`` or the default files; see conf.load. Root reads no default file that another user can write: HOME
-    can name another user's folder."""
+    """From ``files`` or the default files. Root reads no default file that another user can write: HOME can name
+    another user's folder."""
     if files is None:
         for file in cfg.find_config_files("pinner") + cfg.find_config_dirs("pinner"):
             require_own(Path(file).parent, "configuration")
@@ -86,7 +86,7 @@ def nova_sets(config: cfg.ConfigOpts) -> NovaSets:
 
 
 def nova_reader(config: cfg.ConfigOpts) -> Callable[[], NovaConf | None]:
-    """It gives None where pinner's configuration says to ignore Nova's."""
+    """It gives None where Nova's configuration is to be ignored."""
     if config.nova.ignore_nova_conf:
         return lambda: None
     return nova_conf.Reader([Path(file) for file in config.nova.nova_conf])

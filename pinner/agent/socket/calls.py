@@ -1,4 +1,4 @@
-"""The calls that an agent's server answers. Calls and arguments have the names of Agent's methods and parameters."""
+"""The calls that an agent's server answers, with the names of Agent's methods and parameters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -32,7 +32,6 @@ Handler = Callable[[Agent, Arguments, SocketCaller], object]
 
 
 def name_of(call: Mapping[str, Any]) -> str:
-    """Raises Invalid for an unknown call."""
     name = call.get("call")
     if not isinstance(name, str) or name not in HANDLERS:
         raise Invalid("call", str(name)[:80], f"one of {', '.join(HANDLERS)}")
@@ -40,7 +39,7 @@ def name_of(call: Mapping[str, Any]) -> str:
 
 
 def answer(agent: Agent, call: Mapping[str, Any], caller: SocketCaller) -> object:
-    """Raises Invalid for an unknown call or a wrong argument, and the errors of the agent."""
+    """Raises Invalid, and the errors of the agent."""
     handler = HANDLERS[name_of(call)]
     set_before = peers.calling.set(caller.peer)
     try:
@@ -103,7 +102,6 @@ def _run_of(given: Arguments, caller: SocketCaller) -> Run:
 
 
 def _read(kind: type[T], given: Arguments, name: str, most: int | None = None) -> T:
-    """Raises Invalid; also for a list of more than ``most`` items, which is not read."""
     value = given.get(name)
     if most is not None:
         _require_most(name, value, most)

@@ -1,6 +1,6 @@
 """The client of an agent in another process. Every wait has an end: without a sign of life (``wire.Line``) for
 SILENCE_SECONDS the agent has been stopped, or hangs. Each message is a sign for all calls: the kernel accepts
-connections for a stopped agent, and each caller would wait for its own answer."""
+connections for a stopped agent."""
 
 import inspect
 import math
@@ -23,8 +23,8 @@ from pinner.unix_connect import connect
 
 SILENCE_SECONDS = 10.0
 PATIENCE_SECONDS = 150.0
-"""How long a call that is no run may take, besides the seconds of its sample or wait: two calls of libvirt about the
-whole host at the default [libvirt] call_timeout, and half a minute."""
+"""How long a call that is no run may take, besides its sample or wait: two calls of libvirt about the whole host at the
+default [libvirt] call_timeout, and half a minute."""
 
 _LASTING = ("sample_seconds", "timeout", "seconds")
 
@@ -40,7 +40,6 @@ class _Refusal:
 
 
 def _call(method: Callable[Concatenate[Agent, P], T]) -> Callable[Concatenate["AgentClient", P], T]:
-    """The method of AgentClient that sends the call of Agent's method, and reads its answer."""
     signature = inspect.signature(method)
     kind: type[T] = signature.return_annotation
 
@@ -55,8 +54,8 @@ def _call(method: Callable[Concatenate[Agent, P], T]) -> Callable[Concatenate["A
 
 
 class AgentClient:
-    """Satisfies Agent; each call has a connection, so that a long call delays no other. Raises HostUnreachable where a
-    call was not made, Unanswered where it may have been."""
+    """Satisfies Agent; each call has a connection of its own. Raises HostUnreachable where a call was not made,
+    Unanswered where it may have been."""
 
     def __init__(
         self, host: str, path: Path, *, patience: float = PATIENCE_SECONDS, silence: float = SILENCE_SECONDS
@@ -114,7 +113,7 @@ class AgentClient:
             raise self._unreadable(error) from None
 
     def _read(self, kind: type[T], value: object) -> T:
-        """An answer that this process cannot read is no refusal: the agent may have done what it was asked."""
+        """An unreadable answer is no refusal: the agent may have done what it was asked."""
         try:
             return codec.read(kind, value)
         except Invalid as error:
@@ -154,7 +153,7 @@ class AgentClient:
         return kind(self._host, why, seconds=round(seconds, 1))
 
     def _connect(self) -> socket.socket:
-        """Raises HostUnreachable, and TimeoutError where a silent agent has its queue full of connections."""
+        """Raises HostUnreachable, and TimeoutError where a silent agent's queue of connections is full."""
         try:
             with ExitStack() as failed:
                 peer = failed.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -168,7 +167,7 @@ class AgentClient:
 
 
 def _send(peer: socket.socket, seconds: float, call: Mapping[str, object]) -> None:
-    """An agent that has disconnected may have answered without reading the call. Raises Overdue."""
+    """An agent that has disconnected may have answered without reading. Raises Overdue."""
     try:
         wire.send(peer, seconds, **call)
     except wire.Overdue:
@@ -178,7 +177,7 @@ def _send(peer: socket.socket, seconds: float, call: Mapping[str, object]) -> No
 
 
 MAX_UNHEARD = 8
-"""Calls that may wait for their first sign of life at once; further ones wait for a place only for a moment."""
+"""Calls that may wait for their first sign of life at once."""
 
 
 class Silent(Exception):
@@ -188,7 +187,7 @@ class Silent(Exception):
 
 
 class SignsOfLife:
-    """Knows whether an agent is silent. While it is, one caller at a time asks it; the others fail at once."""
+    """Knows whether an agent is silent: then one caller at a time asks it, and the others fail at once."""
 
     def __init__(self, silence: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._silence = silence
@@ -202,8 +201,7 @@ class SignsOfLife:
     @contextmanager
     def call(self) -> Iterator[Callable[[], None]]:
         """A call to the agent; gives the function to call at each sign of life. Raises Silent without a call where
-        another caller finds out already. A TimeoutError in the block says that no sign came in time; it becomes
-        Silent."""
+        another caller finds out already; a TimeoutError in the block becomes Silent."""
         token = object()
         self._begin(token)
         try:

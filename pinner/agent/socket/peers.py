@@ -31,7 +31,7 @@ class Peer:
 
 
 def of(connection: socket.socket) -> Peer:
-    """The process at the other end of a Unix socket. Raises OSError."""
+    """Raises OSError."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _gid = _CREDENTIALS.unpack(credentials)
     return Peer(pid, uid)

@@ -1,4 +1,4 @@
-"""The server of an agent that runs as root. It trusts no caller: threads, sizes and waits are bounded, and each wrong
+"""The server of an agent that runs as root and trusts no caller: threads, sizes and waits are bounded, and each wrong
 message gets a typed error."""
 
 import logging
@@ -207,7 +207,6 @@ class AgentServer:
             _refuse(line, PinnerError("the agent failed; its log has the reason"))
 
     def _take_large(self, places: ExitStack, length: int) -> None:
-        """Raises Busy."""
         if length <= LARGE_BYTES:
             return
         if not self._large.acquire(blocking=False):
@@ -217,7 +216,6 @@ class AgentServer:
 
     @contextmanager
     def _slot(self, name: str) -> Iterator[None]:
-        """Raises Busy."""
         places = self._same.get(name)
         if places is not None and not places.acquire(blocking=False):
             raise Busy("the agent", f"it answers {MAX_SAME_CALLS[name]} calls of {name} already", overdue=False)
@@ -252,8 +250,7 @@ def _hung_up(peer: socket.socket, events: int = _HUNG_UP) -> bool:
 
 
 def _progress_to(line: wire.Line) -> Progress:
-    """A caller that disconnects or does not read stops no run. A slow one gets a part of the progress, and always the
-    answer."""
+    """A caller that disconnects or does not read stops no run; a slow one gets a part of the progress."""
     has_left = threading.Event()
     waited = 0.0
 
@@ -277,8 +274,7 @@ _Jobs = SimpleQueue[Job | None]
 
 
 class Workers:
-    """Threads that are started before there is work: `Thread.start` waits for ever where the kernel has no memory for
-    the new thread's first steps."""
+    """Threads that are started before there is work: `Thread.start` waits for ever where the kernel has no memory."""
 
     def __init__(self, count: int, name: str) -> None:
         # A new job goes to the thread that was busy last: its memory is warm, and that of the others stays small.
@@ -309,7 +305,6 @@ class Workers:
         return True
 
     def end(self, seconds: float) -> bool:
-        """Whether all threads, each after its job, ended within so many seconds."""
         deadline = time.monotonic() + seconds
         for jobs, _ in self._all:
             jobs.put(None)

@@ -43,7 +43,7 @@ ALIVE = _LENGTH.pack(14) + b'{"alive":true}'
 
 
 class Overdue(EOFError):
-    """The peer neither sent nor read in time; it is still connected."""
+    """It is still connected."""
 
 
 def message(**parts: object) -> memoryview:
@@ -56,8 +56,8 @@ def _json(value: object) -> bytes:
 
 
 def push(peer: socket.socket, text: memoryview, seconds: float | None = None) -> memoryview:
-    """Send as much as the peer reads within ``seconds`` (None: all); returns the rest. Raises EOFError where the peer
-    has disconnected."""
+    """Send as much as the peer reads within ``seconds`` (None: all); returns the rest. Raises EOFError where it has
+    disconnected."""
     deadline = time.monotonic() + (seconds or 0.0)
     # The socket's own timeout stays as it is: another thread may be reading.
     writable = select.poll()
@@ -73,7 +73,7 @@ def push(peer: socket.socket, text: memoryview, seconds: float | None = None) ->
 
 
 def send(peer: socket.socket, seconds: float | None = None, /, **parts: object) -> None:
-    """Raises EOFError where the peer has disconnected, Overdue after ``seconds``."""
+    """Raises EOFError where the peer has disconnected, Overdue."""
     if push(peer, message(**parts), seconds):
         raise Overdue("the peer does not read: timed out")
 
@@ -85,9 +85,8 @@ def receive(
     admit: Callable[[int], object] = lambda _: None,
     values: int | None = None,
 ) -> dict[str, Any]:
-    """``admit`` gets the length before the message is read, and may raise; ``values``: see ``parse``. Raises EOFError
-    where the peer has disconnected, Overdue, and Invalid for a message of more than ``limit`` bytes, or that is no JSON
-    object."""
+    """``admit`` gets the length before the message is read, and may raise. Raises EOFError where the peer has
+    disconnected, Overdue, and Invalid for more than ``limit`` bytes, or no JSON object."""
     deadline = None if seconds is None else time.monotonic() + seconds
     (length,) = _LENGTH.unpack(_read(peer, _LENGTH.size, deadline))
     if length > limit:
@@ -97,8 +96,8 @@ def receive(
 
 
 def parse(text: bytes, values: int | None = None) -> dict[str, Any]:
-    """Raises Invalid for a text that is no JSON object, NaN, infinity, unpaired surrogates, nesting deeper than any
-    value of the protocol, and more than about ``values`` values."""
+    """Raises Invalid for no JSON object, NaN, infinity, unpaired surrogates, nesting deeper than the protocol's, and
+    more than about ``values`` values."""
     if values is not None and (count := codec.most_values(text)) > values:
         raise Invalid("message", count, f"at most {values} values")
     try:
@@ -127,8 +126,7 @@ def _read(peer: socket.socket, length: int, deadline: float | None) -> bytes:
 
 
 class Line:
-    """The agent's end of a connection. Any thread may send whole messages; the rest of one that the caller has not read
-    goes first."""
+    """The agent's end of a connection. Any thread may send whole messages; the unread rest of one goes first."""
 
     def __init__(self, peer: socket.socket) -> None:
         self._peer = peer
@@ -145,8 +143,7 @@ class Line:
                 raise Overdue("the peer does not read: timed out")
 
     def offer(self, seconds: float, /, **parts: object) -> None:
-        """Leaves the message out while the caller has not read the last one. Raises EOFError where the caller has
-        disconnected."""
+        """Leaves the message out while the caller has not read the last one. Raises EOFError."""
         with self._guard:
             self._rest = push(self._peer, self._rest, 0.0)
             if not self._rest:
@@ -164,6 +161,5 @@ class Line:
             self._guard.release()
 
     def end(self) -> None:
-        """No sign of life any more: the connection is about to be closed."""
         with self._guard:
             self._closed = True

@@ -73,7 +73,6 @@ class CallLimit:
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, most: int = MAX_IDLE, what: str = "did nothing"
     ) -> None:
-        """``most`` calls of a window are let through; ``what`` they did."""
         self._clock = clock
         self._most = most
         self._what = what
@@ -82,7 +81,6 @@ class CallLimit:
         """The key has the caller's user id."""
 
     def add(self, subject: str = "") -> None:
-        """The calls of each ``subject`` are counted apart."""
         with self._guard:
             self._windows = {key: window for key, window in self._windows.items() if window.count()}
             self._windows.setdefault((peers.calling_user(), subject), _Window(self._clock)).add()
@@ -93,7 +91,6 @@ class CallLimit:
             return window is not None and window.count() >= self._most
 
     def require(self, subject: str = "") -> None:
-        """Raises Busy."""
         if self.is_full(subject):
             why = f"{self._most} calls of the last {WINDOW_SECONDS:g} s {self._what}"
             raise Busy("the agent", why, overdue=False)
@@ -134,8 +131,8 @@ class AgentTrailFile:
         refusal_limit: RefusalLimit | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begins the chain, or notes in it that the key has changed. Where it cannot be written, every use raises
-        StoreUnavailable, and reading the host goes on."""
+        """Begins the chain, or notes in it that the key has changed. While it cannot be written, every use raises
+        StoreUnavailable; reading goes on."""
         self._limit = refusal_limit or RefusalLimit()
         self._heads = CallLimit(clock, MAX_HEADS, "reported heads of the centre")
         self._marks = CallLimit(clock, MAX_MARKS, "marked guests")
@@ -175,8 +172,8 @@ class AgentTrailFile:
 
     @contextmanager
     def marking(self, guest: str, *, excluded: bool) -> Iterator[None]:
-        """Record a change of the guest's metadata before the block makes it, and that it was not made where the block
-        raises. Raises Busy and StoreUnavailable: nothing is changed then, or the trail does not say that."""
+        """Record a change of the guest's metadata before the block makes it, and its failure where the block raises.
+        Raises Busy and StoreUnavailable: nothing is changed then, or the trail lacks the failure."""
         result = "excluded" if excluded else "included"
         self._marks.require()
         self._mark(guest, result)
@@ -197,7 +194,7 @@ class AgentTrailFile:
 
     @contextmanager
     def refusals(self, run: Run, has_run: Callable[[str], bool]) -> Iterator[None]:
-        """Record that the run was refused where the block raises. A later refusal is in the record of the run's end. Of
+        """Record that the run was refused where the block raises; a later refusal is in the record of the run's end. Of
         many refusals, most are only counted."""
         repeated = has_run(run.id)
         try:

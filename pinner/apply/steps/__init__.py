@@ -2,8 +2,7 @@
 
 Every ``make`` raises Gone, the errors of Host, and ApplyFailed where another program has changed the target since the
 plan was checked (then the host is unchanged) or the kernel grants less. Every ``undo`` returns ``undone``, or ``gone``
-or ``stuck`` with the reason; what others have changed since stays.
-"""
+or ``stuck`` with the reason; others' changes since stay."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,7 +65,6 @@ def is_begun(change: Change, host: Host) -> bool:
 
 
 def resets_masks(change: Change) -> bool:
-    """Whether the kernel may change masks of other targets' threads meanwhile."""
     match change:
         case StateChange():
             return is_of_the_host(change.target)
@@ -76,7 +74,7 @@ def resets_masks(change: Change) -> bool:
 
 
 def step(entry: Entry, host: Host, journal: Journal, *, persist: bool, resumed: bool) -> Step:
-    """``persist`` writes pins into the definition, too. ``resumed``: the change may be made or half made."""
+    """``persist``: in the definition, too. ``resumed``: the change may be made or half made."""
     match entry.change:
         case AffinityChange() as change:
             return AffinityStep(entry, change, host, journal, persist=persist, resumed=resumed)
@@ -93,7 +91,7 @@ def undo(
     entry: Entry, host: Host, journal: Journal, *, persist: bool, force: bool = False, under_way: bool = False
 ) -> tuple[EntryState, str]:
     """``persist``: in the definition, too. ``force``: the change failed just now, so the host's state is its result.
-    ``under_way``: the dead process's call that made the change may still be running."""
+    ``under_way``: the dead process's call may still be running."""
     match entry.change:
         case AffinityChange() as change:
             return affinity.undo(entry, change, host, journal, persist=persist, force=force, repin=under_way)

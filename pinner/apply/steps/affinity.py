@@ -127,8 +127,8 @@ def undo(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool, force: bool, repin: bool
 ) -> tuple[EntryState, str]:
     """``force``: a mask that no run gave counts as the result of the change. ``force`` or ``repin``: the guest is
-    pinned again even if all masks are right, because a failed pin may have changed its cpuset, and libvirt makes this
-    pin after a dead process's call that is under way."""
+    pinned again even if all masks are right: a failed pin may have changed its cpuset, and libvirt makes this pin after
+    a dead process's call."""
     problems: list[str] = []
     gone = ""
     try:
@@ -158,8 +158,7 @@ def undo(
 def undo_earlier_boot(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool
 ) -> tuple[EntryState, str]:
-    """Only a definition or a saved image can still have the change, and a guest started from one, in new threads: none
-    passes for one of the change."""
+    """Only a definition or a saved image can still have the change, and a guest started from one, in new threads."""
     if change.target.kind not in PINNED:
         return "gone", EARLIER_BOOT
     if not persist and not is_named(change, host):
@@ -234,7 +233,7 @@ class PriorMasks:
                 self._refused[thread.key] = self._restore_in_part(thread, prior) or str(error)
 
     def _restore_in_part(self, thread: ThreadMask, prior: CpuSet) -> str:
-        """Returns in words which CPUs are offline; empty where the kernel refuses the mask for another reason."""
+        """Returns which CPUs are offline; empty where the kernel refuses the mask for another reason."""
         offline = prior - self._host.online()
         if not offline or offline == prior:
             return ""
@@ -246,7 +245,7 @@ class PriorMasks:
         return f"thread {thread.tid} had CPUs {prior}: CPUs {offline} {IN_PART}"
 
     def _pin(self) -> None:
-        """Pin to all online CPUs that any thread needs, so that the cpuset allows each mask."""
+        """To all online CPUs that any thread needs, so that the cpuset allows each mask."""
         if self._target.kind in PINNED:
             cpus = union(self._prior(thread) for thread in self._host.masks(self._target))
             pinned = (cpus & self._host.online()) or cpus

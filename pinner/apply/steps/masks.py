@@ -31,8 +31,8 @@ def given_masks(entry: Entry, change: AffinityChange, host: Host) -> frozenset[C
 def converge(
     misplaced: Callable[[], list[ThreadMask]], move: Callable[[list[ThreadMask]], None]
 ) -> tuple[ThreadMask, ...]:
-    """Returns those misplaced after the last pass. After a pass with misplaced threads, two readings in a row must find
-    none: a misplaced thread can create another, which only the next reading shows."""
+    """Returns those misplaced after the last pass. After a pass with some, two readings in a row must find none: a
+    misplaced thread can create another one."""
     needed = 1
     remaining: list[ThreadMask] = []
     for _ in range(PASSES):

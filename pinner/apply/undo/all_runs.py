@@ -1,8 +1,8 @@
-"""The history of each target: all its changes in force as one. Rules 3 and 5 of pinner.apply.undo.
+"""The history of each target: all its changes in force as one (rules 3 and 5 of pinner.apply.undo); and which runs an
+undo needs.
 
-The source of an inheritor is its own target, if a run gave it the mask. Else the source is the oldest other target that
-had the mask when the thread started: a part of the same guest, or a process, if possible of the same service.
-"""
+The source of an inheritor is its own target, if a run gave it the mask; else the oldest other target that had the mask
+when the thread started: a part of the same guest, or a process, if possible of the same service."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -46,8 +46,7 @@ class WholeUndo:
 
 
 def whole_undo(run: Run, changed: Iterable[InForce | Damaged], at: datetime, host: Host) -> WholeUndo:
-    """The entries of a rollback of all runs in _ORDER; they are undone in reverse. ``changed``: the changes in force,
-    oldest first."""
+    """The entries of a rollback of all runs in _ORDER; they are undone in reverse. ``changed``: oldest first."""
     histories = _Histories(changed, run.boot, host)
     changes = sorted(histories.entries(), key=lambda entry: _ORDER[entry.change.kind])
     entries = tuple(replace(entry, run=run.id, seq=seq, at=at) for seq, entry in enumerate(changes, start=1))
@@ -55,7 +54,6 @@ def whole_undo(run: Run, changed: Iterable[InForce | Damaged], at: datetime, hos
 
 
 def damaged_in_force(changed: Iterable[InForce | Damaged], boot: str) -> tuple[Damaged, ...]:
-    """Without those that ended before this boot."""
     return tuple(change for change in changed if isinstance(change, Damaged) and not change.has_ended(boot))
 
 
@@ -175,7 +173,6 @@ class _Histories:
             )
 
     def _former(self, history: _History) -> tuple[CpuSet, ...]:
-        """The CPUs that runs before the last one gave, and those of damaged records."""
         damaged = self._damaged_cpus(history.first.change.target)
         return tuple(dict.fromkeys((*tuple(history.given)[:-1], *damaged)))
 
@@ -239,7 +236,6 @@ class _Histories:
 
 
 def _known_sources(sources: Iterable[_History], history: _History) -> list[_History]:
-    """Those of the same service or program, if there are any; without sources, the target itself."""
     known = [source for source in sources if source.masks]
     related = [source for source in known if _is_related(source, history)]
     return related or known or ([history] if history.masks else [])
@@ -251,7 +247,6 @@ def _same_boot(source: _History, history: _History) -> bool:
 
 
 def _is_related(source: _History, history: _History) -> bool:
-    """Whether a process belongs to the other one's service, or is its fork."""
     mine, theirs = history.first.lineage, source.first.lineage
     if mine is None or theirs is None:
         return False
@@ -261,8 +256,8 @@ def _is_related(source: _History, history: _History) -> bool:
 
 
 def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str = "") -> int:
-    """Delete the runs that began before a moment and that no undo needs; returns their number. A run with a damaged
-    record stays. ``name``: the host's. Raises StoreUnavailable."""
+    """Delete the runs that began before a moment and that no undo needs; returns their number. Runs with damaged
+    records stay. ``name``: the host's. Raises StoreUnavailable."""
 
     def is_kept(run: str) -> bool:
         entries, damaged = journal.readable_entries(run)
@@ -272,7 +267,7 @@ def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str =
 
 
 def can_be_undone(run: Run, entries: Iterable[Entry], host: Host, boot: str = "") -> bool:
-    """Whether a change is in place on a live target or inheritor, or in a definition, which outlives its guest."""
+    """Whether a change is in place on a live target or inheritor, or in a definition."""
     in_place = undoable(run, tuple(entries))
     if run.is_of_earlier_boot(boot) and not run.persist:
         pinned = {entry.change.target.owner for entry in in_place if isinstance(entry.change, MetadataChange)}

@@ -34,8 +34,8 @@ from pinner.model.run.journal import Damaged, Entry, InForce, Run
 def corrected_later_runs(
     to_undo: Run, entries: Sequence[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> tuple[Entry, ...]:
-    """The journal gets them in one step with the rollback's end: a second correction could take a corrected mask for
-    one of the run."""
+    """The journal gets them with the rollback's end: a second correction could take a corrected mask for one of the
+    run."""
     sources = [
         _Source.of(entry, entry.change, host)
         for entry in entries
@@ -57,14 +57,13 @@ def corrected_later_runs(
 
 
 def _prior_states(entries: Sequence[Entry]) -> dict[TargetKey, State]:
-    """A setting that was gone was not changed."""
     changes = (entry.change for entry in entries if entry.state != "gone")
     return {change.target.key: change.before for change in changes if isinstance(change, StateChange)}
 
 
 def without_ended_masks(to_undo: Run, entries: Sequence[Entry], host: Host, journal: Journal) -> list[Entry]:
-    """The entries of a run of an earlier boot with ``persist``, without prior masks that the restart ended: a guest
-    started from its definition has only the masks of runs that wrote definitions."""
+    """The entries of a ``persist`` run of an earlier boot without prior masks that the restart ended: a guest started
+    from its definition has only the masks of runs that wrote definitions."""
     guests = {entry.change.target.owner for entry in entries}
     older = []
     for record in _made_before(to_undo, journal):
@@ -103,8 +102,8 @@ def _defined(
     older: Sequence[tuple["_Source", bool]],
     main: ThreadKey | None,
 ) -> ThreadMask:
-    """The thread with its target's mask in the definition. The target itself is the first candidate for the source,
-    and the only one of the ``main`` thread."""
+    """The thread with its target's mask in the definition. The target itself is its first possible source, the only one
+    of the ``main`` thread."""
     for position, (source, persist) in enumerate(older):
         if thread.cpus not in source.masks:
             continue
@@ -146,8 +145,7 @@ class _Source:
 
 
 def last_of_others(known: str, seen: str, written: Collection[CpuSet], target: Target, host: Host) -> str:
-    """The definition that a run has ``seen``, unless earlier runs had ``written`` the target's pin there: then
-    ``known``."""
+    """The definition that a run has ``seen``; ``known`` if earlier runs had ``written`` the target's pin there."""
     return known if host.defined_pin(target, seen) in written else seen
 
 
@@ -163,7 +161,6 @@ class Definitions:
         return target.key in self._first
 
     def without_run(self, later: Entry) -> Entry:
-        """A later run's entry with the definition that it would have found."""
         target = later.change.target
         first = self._first.get(target.key)
         if first is None or not isinstance(first.change, AffinityChange) or target.kind not in PINNED:
@@ -230,7 +227,6 @@ class _Correction:
         assert_never(change)
 
     def _named(self, change: MetadataChange) -> MetadataChange:
-        """A still later run may have found a name of this one."""
         if (undone := self._names.get(change.target.key)) is None:
             return change
         named_again = {pin.key for pin in change.pins}
@@ -259,7 +255,6 @@ class _Correction:
         return next(prior, thread.cpus)
 
     def _own_prior(self, thread: ThreadMask) -> CpuSet:
-        """The prior mask of a thread that still had the run's mask; else its mask."""
         source = self._own.get(thread.key)
         if source is None or thread.cpus not in source.masks or thread.key in self._placed:
             return thread.cpus

@@ -1,5 +1,3 @@
-"""The undo of one run or of all runs."""
-
 import logging
 from collections.abc import Collection, Iterable, Sequence
 
@@ -19,8 +17,8 @@ LOG = logging.getLogger(__name__)
 
 def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
     """The entries that an undo may still need, in reverse, late ones at the end: irqbalance moves interrupts as soon as
-    it gets other CPUs. Of targets that are gone, only a guest's definition is restored, and only once: somebody may
-    have changed it since."""
+    it gets other CPUs. Of targets that are gone, only a guest's definition is restored, once: somebody may have changed
+    it since."""
     restored = run.state in ("rolled_back", "rolled_back_partly")
     gone = DEFINED if run.persist and not restored else ()
     needed = [
@@ -34,7 +32,6 @@ def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
 def with_prior_facts(
     to_undo: Run, entries: Iterable[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> list[Entry]:
-    """The journal's entries, but for operators' pins and masks that a restart of the host ended."""
     restored = with_pins_of_others(to_undo, tuple(entries), host, journal)
     return without_ended_masks(to_undo, restored, host, journal) if earlier_boot and to_undo.persist else restored
 
@@ -57,15 +54,15 @@ class Undoing:
             notes.begin(entry)
 
     def undo(self, *, under_way: Collection[int], damaged: Sequence[Damaged] = ()) -> Run:
-        """Undo an interrupted apply; it ends ``undone`` or ``failed``. ``under_way``: the ``seq`` of changes for which
-        the dead process's call may still be running."""
+        """Undo an interrupted apply; it ends ``undone`` or ``failed``. ``under_way``: the ``seq`` of changes that a
+        call of the dead process may still make."""
         lost = [entry for entry in self._undo_all(self._run.persist, under_way, ()) if entry.state == "stuck"]
         error = (INTERRUPTED, self._losses(lost), unreadable(damaged))
         return self._notes.close("failed" if lost or damaged else "undone", "; ".join(filter(None, error)))
 
     def roll_back(self, *, persist: bool, under_way: Collection[int] = (), damaged: Sequence[Damaged] = ()) -> Run:
-        """Undo another run, or all runs; see ``undo``. In a rollback of all runs, a target that has ended is no loss;
-        one that a damaged record may concern gets its first known masks or state, and is a loss."""
+        """Undo another run, or all runs. In a rollback of all runs, an ended target is no loss; one that a damaged
+        record may concern gets its first known masks or state, and is a loss."""
         unsure = damaged if self._run.undoes_all else ()
         lost = [
             noted

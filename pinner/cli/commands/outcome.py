@@ -116,7 +116,6 @@ def _probe_parts(probe: "Probe") -> "list[RenderableType]":
 
 
 def _picture(pinner: "Service", observed: "RunOutcome", series: "Series", file: Path) -> bytes:
-    """Raises NotFound, Invalid."""
     # Imported here because it loads RRDtool.
     from pinner.render.chart import ChartLine, Mark, chart, image_format
 

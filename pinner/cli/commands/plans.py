@@ -178,7 +178,6 @@ def print_explanation(context: CommandContext, explanation: "Explanation") -> in
 
 
 def print_plan(context: CommandContext, plan: "Plan", form: str) -> None:
-    """``form`` is one of FORMATS."""
     match "json" if context.json else form:
         case "json":
             print_value(plan)
@@ -271,7 +270,6 @@ def _attempt(request: "Request", plan: Callable[["Request"], "Plan"]) -> Strateg
 
 
 def _warnings(outcomes: list[StrategyResult]) -> Iterator[str]:
-    """Each warning once, with its strategies if not all have it."""
     plans = [outcome for outcome in outcomes if outcome.plan]
     strategies_of: dict[str, list[str]] = defaultdict(list)
     for outcome in plans:
@@ -314,7 +312,6 @@ def _applicable(plan: "Plan") -> str:
 
 
 def _best(outcomes: list[StrategyResult]) -> str:
-    """Of these plans and the host as it is."""
     from pinner.planning.objective import values_by_tier
 
     applicable = [plan for each in outcomes if (plan := each.plan) and plan.changes and not plan.blocked]

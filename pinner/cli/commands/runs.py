@@ -155,7 +155,7 @@ def _successor(
     context: CommandContext, pinner: "Service", plan: "Plan", arguments: Namespace, error: StalePlan | Refused
 ) -> "Plan":
     """A plan by the same request, for the host as it is now. Raises ``error`` where it has a change that the user has
-    not confirmed with the first plan, and where the first plan was applied before."""
+    not confirmed, and where the first plan was applied before."""
     if plan.purpose != "place":
         raise error
     try:
@@ -180,7 +180,6 @@ def _successor(
 
 
 def _confirmable(plan: "Plan", arguments: Namespace) -> list[tuple[object, ...]]:
-    """What a plan shows of each change, and where memory moves to."""
     changes: list[tuple[object, ...]] = [(each.target.key, *before_and_after(each)) for each in plan.changes]
     memory = plan.memory if arguments.migrate_memory else ()
     return changes + [(each.target.key, each.home) for each in memory if each.home is not None]

@@ -1,7 +1,5 @@
-"""The context of a command: the service, the caller, the consoles, and the question before a change.
-
-Without a terminal, a change needs --yes: a script must say that it wants the change.
-"""
+"""The context of a command: the service, the caller, the consoles, and the question before a change. Without a
+terminal, a change needs --yes."""
 
 import os
 import pwd
@@ -29,7 +27,7 @@ if TYPE_CHECKING:  # a command imports only what it uses: see main
 
 @contextmanager
 def open_pinner(context: "CommandContext", root: Path | None) -> "Iterator[Service]":
-    """The service of the server at ``context.url``, else of the machine captured below ``root``, else of this host."""
+    """Of the server at ``context.url``, else of the machine captured below ``root``, else of this host."""
     # Imported here, because ``--help`` must not wait until the database and libvirt are imported.
     actor = context.caller.actor if os.geteuid() == 0 else ""
     if context.url:
@@ -63,7 +61,7 @@ class CommandContext:
 
     @cached_property
     def out(self) -> "Console":
-        """Made at its first use: to import rich takes as long as to make a plan."""
+        """At its first use: to import rich takes as long as to make a plan."""
         return console()
 
     @cached_property
@@ -99,7 +97,6 @@ class CommandContext:
             print(text, file=sys.stderr)
 
     def show_page(self, page: "Page[Any]", drawn: Table) -> None:
-        """Print a page as a table or as JSON, and the marker of the next page."""
         if self.json:
             print_json(plain_page(page))
             return
@@ -125,7 +122,7 @@ def make_context(options: Namespace) -> CommandContext:
 
 
 def pick_host(pinner: "Service", name: str | None) -> str:
-    """The host ``name``, or the only one. Raises NotFound, and Invalid if there is not exactly one."""
+    """Without a name, the only one. Raises NotFound, and Invalid if there are more."""
     hosts = pinner.hosts()
     if name is not None:
         if name not in hosts:
@@ -166,7 +163,7 @@ def read_file(option: str, file: Path, most: int) -> bytes:
 
 
 def local_caller() -> "Caller":
-    """The person at this terminal: a number in place of a name that people can mistake."""
+    """The person at this terminal: a number in place of a misleading name."""
     import uuid
 
     from pinner.model.run.audit import Caller
@@ -193,7 +190,7 @@ class AnswerNeeded(UsageError):
 
 
 def require_answer(*, yes: bool) -> None:
-    """Raises AnswerNeeded where the user has not given --yes and cannot be asked. Call it before any work."""
+    """Raises AnswerNeeded without --yes and a terminal. Call it before any work."""
     if not (yes or (_is_terminal(sys.stdin) and _is_terminal(sys.stderr))):
         raise AnswerNeeded
 

@@ -26,8 +26,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 def follow(context: CommandContext, pinner: "Service", start: Callable[[], "Run"]) -> "Run":
-    """Show the changes of a new run as they end, and return the ended run. Raises Interrupted on Ctrl-C. A run of this
-    process is finished first, so that no host is left half changed; a run of a server continues."""
+    """Show the changes of a new run as they end, and return the ended run. Raises Interrupted on Ctrl-C: a run of this
+    process is finished first, so that no host is left half changed; a server's run continues."""
     run = None
     try:
         run = start()
@@ -44,8 +44,7 @@ def follow(context: CommandContext, pinner: "Service", start: Callable[[], "Run"
 
 
 def follow_watch(context: CommandContext, pinner: "Service", run: "Run") -> "Watch | None":
-    """Wait for the end of the watch of an ended run, and show it; None: the run is not watched. Raises Interrupted on
-    Ctrl-C: the server goes on."""
+    """None: the run is not watched. Raises Interrupted on Ctrl-C."""
     if not run.watch_seconds or run.state not in ("applied", "applied_partly"):
         return None
     try:

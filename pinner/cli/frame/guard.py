@@ -1,4 +1,4 @@
-"""Runs a command, and reports on stderr what ends it, in one line or as JSON, and by the exit status."""
+"""Runs a command, and reports on stderr, in one line or as JSON, and by the exit status what ends it."""
 
 import errno
 import json
@@ -25,7 +25,6 @@ class _Report:
     debug: bool
 
     def error(self, code: str, message: str, status: int, details: Mapping[str, Any], *, traced: bool = True) -> int:
-        """Returns ``status``."""
         if self.debug and traced:
             traceback.print_exc()
         document = {"error": {"code": code, "message": message, "details": dict(details)}}
@@ -44,13 +43,13 @@ class _Report:
 
 
 def _as_json(document: Mapping[str, Any]) -> str:
-    """A value that JSON lacks (infinity, an object) is written as text, as in REST."""
+    """A value that JSON lacks (infinity, an object) becomes text, as in REST."""
     return json.dumps(json.loads(json.dumps(document, default=repr), parse_constant=str))
 
 
 def guarded(program: str, command: Callable[[], int], *, debug: bool, as_json: bool) -> int:
-    """Returns the exit status. With ``debug``, the traceback of an error comes first. With ``as_json``, an error is one
-    line of JSON, like a body of REST."""
+    """Returns the exit status. ``debug``: the traceback of an error comes first. ``as_json``: an error is one line of
+    JSON, like a body of REST."""
     _prepare_streams()
     report = _Report(program, as_json, debug)
     try:

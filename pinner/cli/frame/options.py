@@ -78,8 +78,7 @@ def fix_option(parser: Parser) -> None:
 
 
 def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool = False) -> None:
-    """An option that is not given is None. A policy has no --rebalance and no --sample-seconds: it never rebalances,
-    and its sample is configured."""
+    """An option that is not given is None. A policy never rebalances, and its sample is configured."""
     group = parser.add_argument_group("plan options")
     if strategy:
         group.add_argument(
@@ -231,12 +230,10 @@ def given(arguments: Namespace) -> list[str]:
 
 
 def make_request(arguments: Namespace, **settings: str) -> Request:
-    """Raises Invalid."""
     return updated(Request(), arguments, **settings)
 
 
 def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
-    """Raises Invalid."""
     for name in given(arguments):
         if name in REQUEST:
             value = getattr(arguments, name)
@@ -265,7 +262,7 @@ def make_plan(
 
 
 def require_no_sample(arguments: Namespace) -> None:
-    """Raises Invalid where CPU use is to be measured of a snapshot or a captured machine, which has its own."""
+    """Raises Invalid where CPU use is to be measured of a snapshot or a captured machine."""
     source = next((name for name in ("snapshot", "root") if getattr(arguments, name, None) is not None), None)
     if source and getattr(arguments, "sample_seconds", None):
         why = f"0, or no such option, beside --{source}: only a running host can be measured"

@@ -43,7 +43,6 @@ class Cell:
         return Text(self.text, self.style, no_wrap=self.cut, overflow="ellipsis" if self.cut else None)
 
     def folded(self, width: int) -> "Cell":
-        """The lines, broken at blanks, or the cut text."""
         if self.cut:
             return Cell(self.text if len(self.text) <= width else f"{self.text[: width - 1]}…", self.style)
         lines = (
@@ -54,7 +53,7 @@ class Cell:
 
 class Table:
     """A table without lines between its cells: easy to read and to grep. Columns in ``right`` hold numbers; those in
-    ``whole`` keep their width if the table has to shrink."""
+    ``whole`` do not shrink."""
 
     def __init__(
         self,
@@ -145,7 +144,7 @@ _TRAILING = re.compile("[ \t]+$", re.MULTILINE)
 
 
 class _Trimmed:
-    """Removes the blanks with which rich pads the last column of a table."""
+    """Removes rich's blanks after the last column of a table."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -168,7 +167,7 @@ def console(stderr: bool = False) -> "Console":
 
 
 def plain_lines(part: Table | str) -> list[str] | None:
-    """None where rich has to draw them, for colours or to fold texts."""
+    """None where rich has to draw them."""
     if sys.stdout.isatty() or os.environ.keys() & _TERMINAL:
         return None
     width = _width(sys.stdout)
@@ -192,12 +191,12 @@ def print_json(value: Any) -> None:
 
 
 def print_value(value: object) -> None:
-    """Like ``print_json``, and faster for a large value."""
+    """Faster for a large value."""
     sys.stdout.write(codec.readable(value) + "\n")
 
 
 def print_items(values: Iterable[object]) -> None:
-    """A whole list in the shape of a page. Mappings are printed unchanged."""
+    """In the shape of a whole page. Mappings are printed unchanged."""
     print_json({"items": [value if isinstance(value, dict) else codec.plain(value) for value in values], "next": ""})
 
 
@@ -238,7 +237,6 @@ def cpu_cell(text: object) -> Cell:
 
 
 def masks(sets: Iterable["CpuSet"]) -> str:
-    """``0-31`` where all threads have the same mask, else the commonest masks with their numbers of threads."""
     return affinities(sets, MASKS)
 
 

@@ -31,9 +31,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports an error in one line. Refuses abbreviated options: a later option could make one ambiguous, and break a
-    script. ``implied`` is the command to run if the command line names none: ``pinner plan`` means ``pinner plan
-    create``."""
+    """Reports an error in one line. Refuses abbreviated options: a later option could make one ambiguous. ``implied``
+    is the command to run if none is named: ``pinner plan`` means ``pinner plan create``."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=HelpFormatter, **settings)

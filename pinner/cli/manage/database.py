@@ -17,7 +17,6 @@ from pinner.store.repositories import open_store
 
 
 def register(nouns: Commands, execute: Callable[[Namespace], None]) -> None:
-    """``execute`` opens the database and calls the command's ``run``."""
     database = nouns.add_parser(
         "db",
         help="show and change the database's schema",

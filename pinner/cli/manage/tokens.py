@@ -111,7 +111,6 @@ def _end(expires: timedelta | datetime | None, now: datetime) -> datetime | None
 
 
 def _plain(token: "Token", now: datetime) -> dict[str, str | None]:
-    """The hash is left out."""
     return {
         "id": token.id,
         "name": token.name,

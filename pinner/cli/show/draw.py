@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A use of a CPU; ``style`` is a style of rich."""
-
     letter: str
     name: str
     style: str
@@ -48,8 +46,8 @@ def shared(roles: Iterable[Role]) -> Role:
 
 
 def uses_now(snapshot: "Snapshot", busy_threshold: float) -> Uses:
-    """The roles by the present affinities of busy host processes, emulator threads and vCPUs. ``busy_threshold`` is in
-    per cent of one CPU."""
+    """By the present affinities of busy host processes, emulator threads and vCPUs. ``busy_threshold`` is in per cent
+    of one CPU."""
     busy = (
         thread for p in snapshot.processes if not p.immovable_reason and p.load > busy_threshold for thread in p.threads
     )
@@ -69,7 +67,6 @@ def uses_unknown(topology: "Topology") -> Uses:
 
 
 def uses_planned(snapshot: "Snapshot", plan: "Plan") -> Uses:
-    """CPUs that the plan isolates for vCPUs are isolated."""
     wanted = plan.isolation.wanted if plan.isolation else CpuSet()
     sets = {HOUSEKEEPING: plan.roles.housekeeping, EMULATOR: plan.roles.emulator, VCPU: plan.roles.vcpu - wanted}
     return _paint(snapshot.topology, sets, snapshot.topology.isolated | wanted, _dedicated(snapshot))
@@ -108,7 +105,6 @@ INDENT = "  "
 
 
 def drawing(topology: "Topology", views: Sequence[tuple[str, Uses]], width: int) -> list[Text]:
-    """The host once for each titled view, side by side if they fit into ``width`` columns."""
     share = (width - GAP * (len(views) - 1)) // len(views)
     if len(views) > 1 and share >= SIDE_BY_SIDE:
         columns = [_view(topology, title, uses, share) for title, uses in views]
@@ -160,8 +156,7 @@ def _heading(node: "Node", populated: bool) -> Text:
 
 
 def _domains(topology: "Topology", cpus: Sequence["Cpu"], uses: Uses, width: int) -> list[Text]:
-    """Blocks are in the order of their first CPUs; those of one line stand side by side if they fit into ``width``
-    columns."""
+    """Blocks are in the order of their first CPUs, side by side if they fit into ``width`` columns."""
     domains: dict[tuple[int | None, int | None, int | None], list[Cpu]] = defaultdict(list)
     for cpu in sorted(cpus, key=lambda cpu: cpu.id):
         domains[cpu.socket, cpu.die, cpu.l3].append(cpu)
@@ -190,7 +185,6 @@ def _flow(blocks: Sequence[Sequence[Text]], width: int) -> list[Text]:
 
 
 def _label(members: Sequence["Cpu"], many_dies: bool) -> str:
-    """The CPUs share their socket, die and L3 domain."""
     cpu = members[0]
     parts = [("socket", cpu.socket), ("die", cpu.die if many_dies else None), ("L3", cpu.l3)]
     known = " ".join(f"{name} {number}" for name, number in parts if number is not None)
@@ -214,7 +208,7 @@ def _core(threads: Sequence["Cpu"], uses: Uses, id_width: int, bracketed: bool) 
 
 
 def _wrap(cores: Sequence[Text], width: int) -> Iterator[Text]:
-    """Lines of whole cores: of a power of two of them, to align columns, if all have the same width."""
+    """Lines of whole cores; of a power of two of them, to align columns, if all have the same width."""
     widths = {core.cell_len for core in cores}
     fit = max(1, (width + 1) // (max(widths) + 1))
     if len(widths) == 1 and len(cores) > fit:
@@ -261,8 +255,7 @@ def details(topology: "Topology", node: "Node", width: int) -> Iterator[str]:
 
 
 def memory_only(topology: "Topology") -> Mapping[int, list[tuple[int, "Node"]]]:
-    """Nodes with memory and without CPUs, each with its distance, by the id of the nearest node with CPUs; those of an
-    unknown distance are left out."""
+    """Each with its distance, by the id of the nearest node with CPUs; those of an unknown distance are left out."""
     populated = [node for node in topology.nodes if node.cpus]
     nearby: dict[int, list[tuple[int, Node]]] = defaultdict(list)
     for node in topology.nodes:
@@ -274,7 +267,6 @@ def memory_only(topology: "Topology") -> Mapping[int, list[tuple[int, "Node"]]]:
 
 
 def _is_near(device: "Device", node: "Node", topology: "Topology") -> bool:
-    """The only node of a machine has the devices without a reported node."""
     return device.node == node.id or (device.node is None and len(topology.nodes) == 1)
 
 

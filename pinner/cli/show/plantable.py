@@ -82,7 +82,7 @@ def moves(moved: Iterable["Move"]) -> Table | None:
 
 
 def memory(guests: Iterable["GuestMemory"]) -> Table | None:
-    """Guests' memory by node, and how much of it is remote; None where the kernel gives no numbers."""
+    """By node, and how much of it is remote; None where the kernel gives no numbers."""
     numbers = ("REMOTE NOW", "REMOTE PLANNED")
     drawn = table("MEMORY OF", "BY NODE", *numbers, "HOME NODE", right=numbers, whole=numbers)
     for guest in guests:

@@ -61,11 +61,9 @@ def capture(
     *,
     scrub: bool,
 ) -> int:
-    """Save the machine in ``folder``, mode 0700. Returns the number of files.
-
-    No ``capabilities``: libvirt did not answer. Unreadable files and ended processes are left out. Raises Invalid for a
-    root without CPUs, a folder that is not empty or not writable.
-    """
+    """Save the machine in ``folder``, mode 0700. Returns the number of files. No ``capabilities``: libvirt did not
+    answer. Unreadable files and ended processes are left out. Raises Invalid for a root without CPUs, and a folder that
+    is not empty or writable."""
     sysfs.present(root)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,8 +81,8 @@ def capture(
 
 
 def _take(descriptor: int, folder: Path) -> None:
-    """Other users could put a symlink in the place of a file that root writes. Raises Invalid for another user's
-    folder, or one that is not empty."""
+    """Raises Invalid for another user's folder, or one that is not empty: others could put a symlink in the place of
+    root's file."""
     if os.fstat(descriptor).st_uid == os.geteuid() and not os.listdir(descriptor):
         os.fchmod(descriptor, 0o700)
         if not os.listdir(descriptor):  # nobody can write into it any more
@@ -138,7 +136,7 @@ class _Copy:
         return True
 
     def _resolve(self, name: Path) -> Path | None:
-        """Creates the symbolic links in the copy. None if one leads out of the root."""
+        """None for a symbolic link out of the root."""
         if name.parts[0] == "proc":
             return name
         here = Path()
@@ -210,7 +208,6 @@ class CapturedGuests:
         self._root = root
 
     def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
-        """Raises Invalid for a damaged file."""
         domains = []
         for description in self.descriptions():
             try:
@@ -220,7 +217,6 @@ class CapturedGuests:
         return read_guests(root, domains, qemu.find(root, {domain.uuid for domain in domains}), memory=memory)
 
     def descriptions(self) -> tuple[DomainDescription, ...]:
-        """Raises Invalid."""
         return tuple(_read(folder) for folder in sorted((self._root / _GUESTS).glob("*")))
 
     def inactive(self) -> tuple[InactiveGuest, ...]:

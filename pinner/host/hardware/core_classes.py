@@ -23,7 +23,6 @@ _TRIED = 4
 def read_core_classes(
     root: Path, folders: Mapping[int, Path], siblings: Mapping[int, CpuSet], with_l3: CpuSet
 ) -> Mapping[int, int]:
-    """0 for the fastest cores, 1 for the next; empty where all are of one class."""
     units, capacities = _units(root, CpuSet.of(folders)), _numbers(folders, "cpu_capacity")
     steps = [(rank, step) for rank, unit in enumerate(units) for step in _steps(unit, capacities)]
     classes = [part for rank, step in steps for part in (_by_l3(step, with_l3) if rank else [step])]
@@ -59,14 +58,13 @@ def _contradictions(units: tuple[CpuSet, ...], capacities: Mapping[int, int | No
 
 
 def _units(root: Path, cpus: CpuSet) -> tuple[CpuSet, ...]:
-    """All in one where the kernel lists no P cores. A CPU in no list (offline) counts as a P core."""
+    """All in one where the kernel lists no P cores. An unlisted (offline) CPU counts as a P core."""
     listed = [cpus & (cpu_list(root / f"sys/devices/{unit}/cpus") or CpuSet()) for unit in _UNITS]
     slower = [unit - listed[0] for unit in listed[1:]] if listed[0] else []
     return tuple(unit for unit in (cpus - union(slower), *slower) if unit)
 
 
 def _numbers(folders: Mapping[int, Path], name: str) -> Mapping[int, int | None]:
-    """Empty where the first CPUs have none: thousands are not searched."""
     first = any((folder / name).exists() for folder in list(folders.values())[:_TRIED])
     return {cpu: number(folder / name) for cpu, folder in folders.items()} if first else {}
 
@@ -85,7 +83,7 @@ def _steps(cpus: CpuSet, values: Mapping[int, int | None]) -> list[CpuSet]:
 
 
 def _by_l3(cpus: CpuSet, with_l3: CpuSet) -> list[CpuSet]:
-    """LP-E cores are on another tile, without the level-3 cache of the others."""
+    """LP-E cores lack the level-3 cache of the others."""
     return [part for part in (cpus & with_l3, cpus - with_l3) if part]
 
 

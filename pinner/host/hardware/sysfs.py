@@ -1,4 +1,4 @@
-"""Reads a machine's topology below ``/``, or a folder with captured proc/ and sys/ (admin-guide/cputopology.rst,
+"""Reads a machine's topology below ``/``, or of a captured one (admin-guide/cputopology.rst,
 ABI/testing/sysfs-devices-system-cpu, ABI/stable/sysfs-devices-node)."""
 
 import re
@@ -22,7 +22,6 @@ def read_topology(root: Path) -> Topology:
 
 
 def read_fingerprint(root: Path) -> str:
-    """Topology.fingerprint, without reading devices and caches. Raises Invalid."""
     return _topology(root, ()).fingerprint
 
 
@@ -40,7 +39,6 @@ def _topology(root: Path, devices: tuple[Device, ...]) -> Topology:
 
 
 def read_devices(root: Path) -> tuple[Device, ...]:
-    """PCI functions by address, then interfaces by name."""
     functions = root / "sys/bus/pci/devices"
     pci = (Device("pci", _name(path), number(path / "numa_node"), _pci_ids(path)) for path in _entries(functions))
     net = (_interface(path, functions) for path in _entries(root / "sys/class/net") if path.is_dir())
@@ -119,7 +117,6 @@ def _listed(folder: Path) -> CpuSet:
 
 
 def _memory(meminfo: Path) -> tuple[int, int]:
-    """Total and free KiB; 0 where it is not reported."""
     content = text(meminfo) or ""
     sizes = dict(re.findall(r"(MemTotal|MemFree):\s+(\d{1,18}) kB", content, re.ASCII))
     return int(sizes.get("MemTotal", 0)), int(sizes.get("MemFree", 0))
@@ -222,8 +219,8 @@ def read_l3_domains(root: Path) -> tuple[CpuSet, ...]:
 
 
 def read_packages(folders: Mapping[int, Path]) -> Mapping[int, int]:
-    """By CPU, as the kernel numbers them. POWER7, s390 and SPARC have no numbers (-1), only sets of CPUs: such packages
-    are numbered by their lowest CPU, from 0, or above the known numbers."""
+    """By CPU, as the kernel numbers them. Packages that have only sets of CPUs (POWER7, s390, SPARC: -1) are numbered
+    by their lowest CPU, above the known numbers."""
     numbers = {cpu: number(folder / "topology/physical_package_id") for cpu, folder in folders.items()}
     known = {cpu: package for cpu, package in numbers.items() if package is not None}
     first = max(known.values(), default=-1) + 1
@@ -239,8 +236,7 @@ _KIB = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
 
 
 def read_caches(root: Path) -> tuple[Cache, ...]:
-    """The caches of level 2 and higher. They are read again only when other CPUs are online: there may be thousands of
-    files."""
+    """Level 2 and higher. They are read again only when other CPUs are online: there may be thousands of files."""
     return _read_caches(root, online(root))
 
 
@@ -261,7 +257,6 @@ def _read_caches(root: Path, online: CpuSet) -> tuple[Cache, ...]:
 
 
 def _caches_of(folder: Path) -> Iterator[tuple[int, Path]]:
-    """Caches that hold data, and that a core or more shares."""
     for index in numbered(folder / "cache", "index").values():
         level = number(index / "level")
         if level is not None and level > 1 and text(index / "type") != "Instruction":

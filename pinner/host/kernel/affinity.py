@@ -26,10 +26,8 @@ def mask(tid: int) -> ThreadMask:
 
 
 def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[ThreadMask, ...]:
-    """The masks by ascending thread id. Raises Gone where there are none.
-
-    Threads with PF_NO_SETAFFINITY are left out; before Linux 6.3 io_uring workers have that flag.
-    """
+    """By ascending thread id. Raises Gone where there are none. Threads with PF_NO_SETAFFINITY are left out; before
+    Linux 6.3 io_uring workers have it."""
     thread_masks = []
     with _opened(pid) as folder:
         for number in files.numbers(f"/proc/{pid}/task"):
@@ -44,9 +42,9 @@ def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[Thr
 
 
 def set_affinity(thread: ThreadMask) -> None:
-    """Raises Gone where the thread ended (another may have its id now), NotPermitted, and ApplyFailed where the kernel
-    refuses. Inside a cpuset, the kernel grants fewer CPUs without an error: then the former mask is set again, and
-    ApplyFailed is raised. A mask that another program sets at the same moment stays."""
+    """Raises Gone where the thread ended (its id may be another's), NotPermitted, and ApplyFailed where the kernel
+    refuses. Inside a cpuset, the kernel grants fewer CPUs without an error: then the former mask is set again, unless
+    another program sets one at that moment, and ApplyFailed is raised."""
     with _opened(thread.tid) as folder:
         if procfs.parse_stat(_read(folder, "stat", thread.tid)).started != thread.started:
             raise Gone(f"thread {thread.tid}")

@@ -1,8 +1,5 @@
-"""Opens files beneath a folder, such as a cgroup controller's mount: no path leads out of it.
-
-The kernel resolves the path (openat2(2), since Linux 5.6). Older kernels get one openat(2) with O_NOFOLLOW for each
-part.
-"""
+"""Opens files beneath a folder: no path leads out of it. The kernel resolves the path (openat2(2), since Linux 5.6);
+older ones get one openat(2) with O_NOFOLLOW for each part."""
 
 import ctypes
 import errno
@@ -35,7 +32,7 @@ _BUFFER = 65536
 
 
 def require_plain(path: str) -> None:
-    """Raises Invalid unless ``path`` is relative, and no name in it is ``..``, ``.`` or empty, or has a NUL."""
+    """Raises Invalid unless ``path`` is relative, without NUL, and no name in it is ``..``, ``.`` or empty."""
     names = path.split("/")
     if len(path) > _MAX_PATH or "\0" in path or any(name in ("", ".", "..") for name in names):
         raise Invalid("cgroup", path[:80], "a relative path of names, without .. and without NUL")
@@ -103,7 +100,7 @@ def openat2(top: int, path: str, flags: int, resolve: int) -> int:
 
 
 def open_path(top: int, path: str, names: Iterable[str], flags: int, resolve: int) -> int:
-    """Opens as ``openat2``, or without that call by ``names``, the parts of the path. Raises OSError, Busy."""
+    """As ``openat2``, or without that call by ``names``, the parts of the path. Raises OSError, Busy."""
     try:
         return openat2(top, path, flags, resolve)
     except OSError as error:

@@ -1,8 +1,6 @@
-"""The cgroups (v1 or v2) of processes: cpusets that confine threads, and systemd's units (cgroups(7)).
-
-Below the guest's folder, libvirt makes one for each vCPU, each iothread and the emulator. With systemd the guest's
-folder is a scope, and a folder ``libvirt`` may lie between.
-"""
+"""The cgroups (v1 or v2) of processes: cpusets that confine threads, and systemd's units (cgroups(7)). libvirt makes
+one for each vCPU, iothread and emulator below the guest's folder; with systemd that is a scope, and a folder
+``libvirt`` may lie between."""
 
 import os
 import re
@@ -60,7 +58,7 @@ def with_parents(mount: Mount, path: str) -> Iterator[Path]:
 
 
 def folders_of(root: Path, mount: Mount, tid: int) -> tuple[Path, ...]:
-    """The cpusets that confine a thread, innermost first; none where it has ended, or without a controller."""
+    """The cpusets that confine a thread, innermost first; none where it has ended."""
     if mount.version == "none":
         return ()
     try:
@@ -76,8 +74,8 @@ def without_part(path: str) -> str:
 
 
 def limits(mount: Mount, path: str, online: CpuSet) -> tuple[CpuLimit, ...]:
-    """This cgroup and those above it that leave out CPUs which the ones above have, outermost first. ``path`` is below
-    the mount. A v2 partition ends what those above it leave out: it has CPUs that they lack."""
+    """This cgroup and those above it that leave out CPUs of the ones above, outermost first. A v2 partition ends what
+    those above it leave out: it has CPUs that they lack."""
     found: list[CpuLimit] = []
     allowed = online
     for folder in (mount.folder, *reversed(tuple(with_parents(mount, path)))) if mount.version != "none" else ():
@@ -100,7 +98,6 @@ def of_guest(folder: Path) -> Path:
 
 
 def parts(folder: Path) -> Iterator[tuple[Path, Part | None]]:
-    """A guest's folder and all below it, each with the part that it confines."""
     for below, _, _ in os.walk(folder):
         yield Path(below), part_of(Path(below).name)
 
@@ -113,7 +110,7 @@ def part_of(name: str) -> Part | None:
 
 
 def cpu_weight(mount: Mount, path: str) -> int | None:
-    """cpu.weight of a cgroup below the mount of the controller cpu; for v1 the weight that is like its cpu.shares."""
+    """For v1 the weight that is like its cpu.shares."""
     if mount.version == "v1":
         shares = files.number(mount.folder / path / "cpu.shares")
         return None if shares is None else round(shares * _DEFAULT_WEIGHT / _DEFAULT_SHARES)

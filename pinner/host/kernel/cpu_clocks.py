@@ -1,9 +1,6 @@
-"""What the kernel says of a process by one system call, where a file of /proc costs three.
-
-While the CPU clock of a process (clock_getcpuclockid(3)) stands still, no thread ran, began or ended, so files need not
-be read again. Linux gives the clock of a thread only to its own process (pid_for_clock in
-kernel/time/posix-cpu-timers.c).
-"""
+"""What the kernel says of a process by one system call, where a file of /proc costs three. While its CPU clock
+(clock_getcpuclockid(3)) stands still, no thread ran, began or ended, so files need not be read again. A thread's clock
+is for its own process only (pid_for_clock in kernel/time/posix-cpu-timers.c)."""
 
 import ctypes
 import os

@@ -1,8 +1,5 @@
-"""Readers of small files of /proc and /sys. A missing, unreadable or malformed file is None.
-
-Every reader raises Busy where no descriptor or memory is left: the file must not look missing. The forms of CPU sets
-are those of admin-guide/cputopology.rst.
-"""
+"""Readers of small files of /proc and /sys, CPU sets as in admin-guide/cputopology.rst. A missing, unreadable or
+malformed file is None; but without descriptors or memory they raise Busy: the file must not look missing."""
 
 import errno
 import os
@@ -22,7 +19,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def known(error: OSError) -> OSError:
-    """The error, if it says something about the file; else raises Busy."""
+    """Raises Busy for an error that says nothing about the file."""
     if error.errno in _EXHAUSTED:
         raise Busy("this host", f"no file can be opened ({error.strerror})", overdue=False) from None
     return error
@@ -37,7 +34,6 @@ def open_file(path: str | Path, flags: int, folder: int | None = None) -> int:
 
 
 def names(folder: str | Path) -> list[str]:
-    """Empty where the folder cannot be read. Raises Busy."""
     try:
         return os.listdir(folder)  # noqa: PTH208 - Path objects are too slow
     except OSError as error:
@@ -46,10 +42,8 @@ def names(folder: str | Path) -> list[str]:
 
 
 def read(path: str, folder: int | None = None, *, records: bool = False) -> bytes:
-    """Raises OSError (EFBIG beyond MOST), Busy.
-
-    A file of ``records`` (numa_maps, cpuinfo, mounts) comes in pieces of a page: a short read is not its end.
-    """
+    """Raises OSError (EFBIG beyond MOST), Busy. A file of ``records`` (numa_maps, cpuinfo, mounts) comes in pieces of a
+    page: a short read is not its end."""
     file = open_file(path, _READING, folder)
     try:
         data = part = os.read(file, _BUFFER)
@@ -107,8 +101,8 @@ def text(path: Path) -> str | None:
 
 
 def number(path: Path) -> int | None:
-    """None also for a negative number, which means "unknown" in these files, and above 64 bits, where no kernel counts:
-    a snapshot with it could be saved, and not be read again."""
+    """None also for a negative number, "unknown" in these files, and above 64 bits: a snapshot with it could not be
+    read again."""
     try:
         value = int(text(path) or "")
     except ValueError:
@@ -127,18 +121,15 @@ def cpu_list(path: Path) -> CpuSet | None:
 
 
 def counts(folder: Path, names: Iterable[str]) -> dict[str, int]:
-    """A file without a number is left out."""
     values = ((name, number(folder / name)) for name in names)
     return {name: value for name, value in values if value is not None}
 
 
 def cpu_set(folder: Path, list_name: str, mask_name: str) -> CpuSet | None:
-    """The mask is read where the list is missing, malformed or empty."""
     return cpu_list(folder / list_name) or cpu_mask(folder / mask_name)
 
 
 def first_cpu_set(folder: Path, names: Iterable[tuple[str, str]]) -> CpuSet | None:
-    """``names``: of a list and its mask, the preferred ones first."""
     return next((cpus for list_name, mask_name in names if (cpus := cpu_set(folder, list_name, mask_name))), None)
 
 
@@ -164,5 +155,4 @@ def numbered(folder: Path, prefix: str) -> dict[int, Path]:
 
 
 def numbers(folder: str) -> list[str]:
-    """Names that are numbers, ascending; none without the folder."""
     return sorted(filter(str.isdecimal, names(folder)), key=int)

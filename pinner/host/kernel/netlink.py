@@ -31,8 +31,8 @@ _DONE, _LISTEN = 3, 1
 """NLMSG_DONE, PROC_CN_MCAST_LISTEN."""
 _ACKNOWLEDGED, _FORK, _EXEC, _COMM = 0x0, 0x1, 0x2, 0x200
 _ANSWERS, _KIND, _DATA = 28, 36, 52
-"""Offsets in a message of the number that it answers (ack of struct cn_msg), the kind of event, and the event's data.
-The data are thread id and process id; of a fork they are the parent's, and the child's follow."""
+"""Offsets in a message of the number that it answers (ack of struct cn_msg), the kind of event, and its data: thread id
+and process id; of a fork the parent's, then the child's."""
 _ANSWER_SECONDS = 1.0
 
 _SO_ATTACH_FILTER = 26
@@ -42,8 +42,6 @@ _CPU = re.compile(rb"(online|offline|add|remove)@/devices/system/cpu/cpu(\d+)\0"
 
 
 class ThreadCreated(NamedTuple):
-    """A thread was created beside the main thread."""
-
     pid: int
     tid: int
 

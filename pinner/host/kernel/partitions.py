@@ -1,8 +1,7 @@
-"""The partitions of systemd's units, in cgroup v2 (admin-guide/cgroup-v2.rst, cpuset.cpus.partition).
+"""The partitions of systemd's units, in cgroup v2 (admin-guide/cgroup-v2.rst).
 
-systemd owns cpuset.cpus of its units, so pinner sets them by AllowedCPUs= (systemd.resource-control(5)), which survives
-a daemon-reload. It does not know cpuset.cpus.partition, so pinner writes that file.
-"""
+systemd owns its units' cpuset.cpus, so pinner sets them by AllowedCPUs= (systemd.resource-control(5)), which survives a
+daemon-reload; it does not know cpuset.cpus.partition, which pinner writes."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -53,15 +52,13 @@ def _partitioned(folder: Path) -> CpuSet:
 
 
 class UnitReader:
-    """Looks for the controller's mount once: a host has many mounts."""
-
     def __init__(self, root: Path) -> None:
         self._root = root
         self._mount, self._possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
         self._limits = cache(partial(limits, self._mount, online=files.cpu_list(root / ONLINE) or CpuSet()))
 
     def limits_of(self, pid: int) -> tuple[CpuLimit, ...]:
-        """Of a process, or of the guest whose QEMU it is; none where it has ended."""
+        """None where it has ended."""
         try:
             return self._limits(without_part(path_of(self._root, pid)))
         except OSError:
@@ -79,11 +76,8 @@ class UnitReader:
 
 
 def partition(root: Path, path: str) -> PartitionState:
-    """``path`` is below the mount. Raises Gone; Invalid for a path that is no unit's, and an unknown kind.
-
-    All possible CPUs count as no limit: the kernel refuses to empty the list again while the cgroup has threads
-    (ENOSPC).
-    """
+    """Raises Gone; Invalid for a path that is no unit's, and an unknown kind. All possible CPUs count as no limit: the
+    kernel refuses to empty the list while the cgroup has threads (ENOSPC)."""
     return _partition(cpuset_mount(root), path, files.cpu_list(root / POSSIBLE))
 
 

@@ -1,7 +1,5 @@
-"""Reads the files of processes and threads in /proc (filesystems/proc.rst), or in a captured one.
-
-Those that end meanwhile are left out. For speed, paths are strings and files are read by system calls.
-"""
+"""Reads the files of processes and threads in /proc (filesystems/proc.rst), or in a captured one. Those that end
+meanwhile are left out. For speed, paths are strings."""
 
 import os
 import re
@@ -132,8 +130,8 @@ def parse_stat(data: bytes) -> Stat:
 def thread_files(
     folder: int, below: str, tid: str, schedstat: bytes | None = None, data: bytes = b"", same: Thread | None = None
 ) -> ThreadFiles:
-    """``schedstat`` and ``data`` (of the stat file) are given where they were read already; ``same`` is an earlier read
-    of the thread. Raises OSError, Busy, ValueError, IndexError, Invalid."""
+    """``schedstat`` and ``data`` (of the stat file) are given where they were read already; ``same``: an earlier read.
+    Raises OSError, Busy, ValueError, IndexError, Invalid."""
     data = data or read(f"{below}stat", folder)
     stat = parse_stat(data)
     if same and same.started == stat.started:
@@ -159,7 +157,7 @@ def capabilities(status: bytes, of: bytes) -> int:
 
 
 def is_of_root(root: Path, pid: int) -> bool:
-    """Whether it works for root: a setuid program works for its caller. True on an old capture."""
+    """A setuid program works for its caller. True on an old capture."""
     try:
         return set(users(read(f"{root}/proc/{pid}/status"))) <= {0}
     except OSError:
@@ -208,7 +206,6 @@ def parse_schedstat(content: bytes) -> tuple[int, int] | None:
 
 
 def optional(path: str, folder: int) -> bytes:
-    """Empty where it cannot be read. Raises Busy."""
     try:
         return read(path, folder)
     except OSError:
@@ -221,7 +218,7 @@ def names_of_all(root: Path) -> Iterator[tuple[int, str]]:
 
 
 def name_of(root: Path, pid: int) -> str:
-    """The process's ``comm``; empty where it has ended."""
+    """Empty where it has ended."""
     try:
         return decode(read(f"{root}/proc/{pid}/comm")).rstrip("\n")
     except OSError:
@@ -229,7 +226,6 @@ def name_of(root: Path, pid: int) -> str:
 
 
 def cpu_ticks(root: Path) -> dict[int, CpuTicks]:
-    """The online CPUs' times."""
     ticks = {}
     for line in (text(root / "proc/stat") or "").splitlines():
         name, *times = line.split()
@@ -239,7 +235,6 @@ def cpu_ticks(root: Path) -> dict[int, CpuTicks]:
 
 
 def stalls(path: Path) -> dict[str, Stall]:
-    """The rows of a pressure file, ``some`` and ``full``; none without PSI."""
     rows = {}
     for line in (text(path) or "").splitlines():
         kind, *words = line.split()

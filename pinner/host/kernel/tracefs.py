@@ -1,7 +1,5 @@
-"""Records the scheduler's events (trace/ftrace.rst) in a trace instance of its own.
-
-Its folder is locked: the kernel releases the lock of a killed process, and the next trace removes the folder.
-"""
+"""Records the scheduler's events (trace/ftrace.rst) in an own trace instance, with a locked folder: the kernel releases
+the lock of a killed process, and the next trace removes the folder."""
 
 import fcntl
 import os

@@ -22,7 +22,7 @@ MOST = 50
 def blame(
     root: Path, guest: Guest, guests: Iterable[Guest], seconds: float, sleep: Callable[[float], None] = time.sleep
 ) -> Blame:
-    """``guests`` are all of the host. Raises NotPermitted, Busy, Gone."""
+    """Raises NotPermitted, Busy, Gone."""
     roles = _roles(guest)
     if not roles:
         raise Gone(f"guest {guest.name}")
@@ -61,7 +61,6 @@ def _culprits(
 
 
 def _culprit(root: Path, tid: int, seconds: float, total: float, guest: str, traced: str) -> Culprit:
-    """An ended thread has only the name of the trace."""
     share, ms = round(seconds / total, 4), round(seconds * 1000, 3)
     if not tid:
         return Culprit(0, "idle", 0, "", "", ms, share)
@@ -76,11 +75,8 @@ def _culprit(root: Path, tid: int, seconds: float, total: float, guest: str, tra
 
 
 def waits(events: Iterable[SchedEvent], threads: Collection[int], end: float) -> Waits:
-    """Seconds up to ``end``. ``events`` are ordered.
-
-    A thread waits from its wakeup or preemption until it runs; the kernel may move it to another queue. Before a CPU's
-    first switch nobody knows who runs there.
-    """
+    """Seconds up to ``end``. A thread waits from its wakeup or preemption until it runs; the kernel may move it to
+    another queue. Nobody knows who runs before a CPU's first switch."""
     queues = _Queues(threads)
     for event in events:
         match event:

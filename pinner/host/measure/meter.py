@@ -61,7 +61,7 @@ class MeteredGuest:
 def metered_guests(
     root: Path, domains: Iterable[ActiveDomain], users: Mapping[str, int | None]
 ) -> tuple[MeteredGuest, ...]:
-    """The guests whose QEMU runs. ``users`` as in qemu.find. Reads /proc once."""
+    """Those whose QEMU runs. ``users`` as in qemu.find. Reads /proc once."""
     known = {domain.uuid: domain for domain in domains}
     processes = qemu.find(root, known.keys(), users)
     metered = []
@@ -195,7 +195,6 @@ def _used(root: Path) -> dict[str, float]:
 
 
 def _pressure(root: Path) -> dict[str, float]:
-    """Milliseconds in which a thread waited for a CPU."""
     some = procfs.stalls(root / "proc/pressure/cpu").get("some")
     return {} if some is None else {"some": some.total_us / 1000}
 

@@ -1,8 +1,6 @@
-"""Pings guests once a second: an ICMP echo request (RFC 792, RFC 4443), without privileges where
-net.ipv4.ping_group_range allows it, else on a raw socket.
-
-The kernel notes the arrival of an answer (SO_TIMESTAMPNS): the wait of this process does not count.
-"""
+"""Pings guests once a second by ICMP echo requests (RFC 792, RFC 4443), without privileges where
+net.ipv4.ping_group_range allows it, else on a raw socket. The kernel notes the arrival of an answer (SO_TIMESTAMPNS):
+this process's wait does not count."""
 
 import ipaddress
 import logging
@@ -105,7 +103,6 @@ class Echoes:
 
 
 def _sum(packet: bytes) -> int:
-    """The checksum of RFC 1071."""
     words = struct.unpack(f"!{len(packet) // 2}H", packet)
     total: int = sum(words)
     while total >> 16:
@@ -167,7 +164,6 @@ class Pinger(Worker):
         self._failures = Repeated(LOG)
 
     def __call__(self, guests: Iterable[MeteredGuest]) -> dict[str, Pings]:
-        """The pings by UUID; no other guest is pinged from now on."""
         wanted = {_key(guest): address for guest in guests if (address := self._address(guest))}
         with self._lock:
             for key in self._guests.keys() - wanted.keys():

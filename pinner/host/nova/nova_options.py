@@ -53,8 +53,7 @@ class ConfigFiles:
 
 
 def collect(started: Started, root: ProcessRoot) -> ConfigFiles:
-    """Raises Invalid for a missing folder of the command line, a command line that does not parse, and a file that is
-    not regular."""
+    """Raises Invalid for a missing folder, a command line that does not parse, and a file that is not regular."""
     contents: list[tuple[str, bytes]] = []
     missing: list[str] = []
     changed: list[str] = []
@@ -154,7 +153,7 @@ def _named(arguments: tuple[str, ...]) -> list[tuple[Kind, str]]:
 
 
 def _is_given(arguments: tuple[str, ...], option: str) -> bool:
-    """Unlike argparse, oslo.config finds it only by its full name here."""
+    """Unlike argparse, oslo.config finds it only by its full name."""
     return any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
 
 
@@ -247,8 +246,7 @@ class _Options(cfg.ConfigOpts):
             raise cfg.Error("config_source names other sources of options, which pinner does not read")
 
 
-class _Unreadable(Exception):
-    """Why the options cannot be read."""
+class _Unreadable(Exception): ...
 
 
 def evaluate(config_files: ConfigFiles, variables: tuple[tuple[str, str], ...]) -> NovaConf:
@@ -306,7 +304,7 @@ def _values(config_files: ConfigFiles, readable: list[str], variables: Mapping[s
 
 
 def _reserved(cpus: int | None) -> int:
-    """None: an option without a value. Raises ValueError for a number that Placement takes for no resource."""
+    """Raises ValueError for a number that Placement takes for no resource."""
     if (cpus or 0) > MAX_INVENTORY:
         raise ValueError(f"reserved_host_cpus is {shown(str(cpus))}, and must be a number from 0 to {MAX_INVENTORY}")
     return cpus or 0

@@ -31,8 +31,8 @@ _RESOLVE = beneath.RESOLVE_IN_ROOT | beneath.RESOLVE_NO_MAGICLINKS
 
 
 class ProcessRoot:
-    """The root directory of a process, also in a container with mounts of its own. Links and ``..`` stay below it
-    (openat2(2), RESOLVE_IN_ROOT). Older kernels open only a path without symbolic links."""
+    """The root directory of a process, also in a container. Links and ``..`` stay below it (openat2(2),
+    RESOLVE_IN_ROOT); older kernels open only a path without links."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -100,7 +100,6 @@ def opened(folder: str, process: int | None = None) -> Iterator[ProcessRoot]:
 
 
 def is_roots_own(status: os.stat_result) -> bool:
-    """A regular file of root that only root can write."""
     return stat.S_ISREG(status.st_mode) and status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
@@ -137,8 +136,7 @@ class Started:
     """False for a container, which does not have those of the host."""
 
 
-class NotBelieved(Exception):
-    """Why pinner does not believe that a process is nova-compute."""
+class NotBelieved(Exception): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +147,7 @@ class Candidate:
 
 
 def candidates(proc: Path = PROC) -> Iterator[Candidate]:
-    """Their command lines alone make them candidates."""
+    """By their command lines alone."""
     for pid in numbers(str(proc)):
         try:
             # The script is at the start, and most processes are others.

@@ -27,9 +27,9 @@ def classify(
     online: CpuSet = CpuSet(),
     forbidden: Container[int] = (),
 ) -> tuple[Process, ...]:
-    """``guests`` are the QEMU process ids that libvirt knows, ``baseline`` is the host's unrestricted affinity,
-    ``placed`` are the masks that pinner set. No ``online``: all. A QEMU that libvirt does not know is a guest too.
-    ``forbidden``: see ForbiddenProcesses."""
+    """``guests``: the QEMU process ids that libvirt knows (others' QEMUs are guests, too); ``baseline``: the host's
+    unrestricted affinity; ``placed``: masks that pinner set; no ``online``: all; ``forbidden``: see
+    ForbiddenProcesses."""
     all_processes = tuple(processes)
     # The kernel shows a mask without its offline CPUs, in the processes that inherited it, too.
     placed = {*placed, *(mask & online for mask in placed)} if online else placed
@@ -55,7 +55,6 @@ def is_qemu(command: str) -> bool:
 
 
 def owner_of(name: str) -> int | None:
-    """The id of the QEMU in the name of a vhost or kvm-pit thread."""
     match = _VHOST.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -97,7 +96,7 @@ def with_forbidden(guest: Guest, forbidden: Container[int]) -> Guest:
 
 
 class OwnProcesses:
-    """The ids of this process and of every process of the API's user, which no other program uses."""
+    """This process, and every process of the API's user, which no other program uses."""
 
     def __init__(self, user: int) -> None:
         self._user = user
@@ -134,7 +133,7 @@ class ForbiddenProcesses:
 
 def may_move(ours: bytes, theirs: bytes) -> bool:
     """The kernel's rule for sched_setaffinity (check_same_owner, cap_safe_nice), from two status files: without
-    CAP_SYS_NICE only processes of the same user that have no more capabilities. Kernel threads have all."""
+    CAP_SYS_NICE only processes of the same user without more capabilities. Kernel threads have all."""
     if _moves_any(ours):
         return True
     owned = procfs.users(ours)[1] in (procfs.users(theirs) or [0])[:2]

@@ -61,8 +61,7 @@ class Relative:
 
 
 def read(pid: int | None) -> Lineage:
-    """The boot and the present moment; with a process id, also that process's service, addresses and session. Raises
-    Gone."""
+    """The boot and the moment; with a process id, also its service, addresses and session. Raises Gone."""
     boot, since = _boot(), ticks()
     if pid is None:
         return Lineage(boot, since)
@@ -90,11 +89,8 @@ def inheritors(
     others: Mapping[ThreadKey, int],
     relatives: Mapping[int, Relative],
 ) -> Descendants[ThreadMask]:
-    """The threads with one of the ``masks`` in descendants of the process.
-
-    ``relatives`` are of a scan. ``others`` are processes with a change of their own, and the moment before it: only
-    their descendants count. QEMU is left out: its threads belong to its guest.
-    """
+    """The threads with one of the ``masks`` in descendants of the process. ``others`` are processes with a change of
+    their own, and the moment before it: only their descendants count. QEMU's threads belong to its guest."""
     if lineage.boot != _boot():
         return Descendants()
     descending = descendants(pid, started, lineage, relatives, others, _main_mask, _service, _is_first)
@@ -166,8 +162,8 @@ def descendants(
     service: Callable[[int], str],
     adopts: Callable[[int], bool] = lambda _: False,
 ) -> Descendants[int]:
-    """``mask``, ``service`` and ``adopts`` read facts of a process id; ``adopts``: it is the first process of a
-    namespace of process ids."""
+    """``mask``, ``service`` and ``adopts`` read facts of a process id; ``adopts``: it is the first one of a PID
+    namespace."""
     known = relatives.get(pid)
     # With another start time, the id belongs to another process, and so do its children, group and session.
     kin = {pid} if known is None or known.started == started else set[int]()
@@ -216,8 +212,7 @@ def _is_randomized(pid: int) -> bool:
 
 
 def _service(pid: int) -> str:
-    """The cgroup of the process's systemd service. A service that runs other units (user@1000.service) is none: their
-    cgroups are below it."""
+    """The cgroup of its systemd service, unless that runs other units (user@1000.service)."""
     try:
         rows = cgroups.parse_rows(files.read(f"/proc/{pid}/cgroup"))
     except OSError:

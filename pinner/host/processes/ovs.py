@@ -1,8 +1,6 @@
-"""The CPUs of Open vSwitch with DPDK: its polling threads, and the masks of its database.
-
-ovsdb-server gives the masks over its Unix socket (RFC 7047). It is not trusted: size and time are bounded, and at most
-one user besides root may write the socket's folder.
-"""
+"""The CPUs of Open vSwitch with DPDK: its polling threads, and the masks of its database. ovsdb-server gives the masks
+over its Unix socket (RFC 7047). It is not trusted: size and time are bounded, and at most one user besides root may
+write the socket's folder."""
 
 import json
 import re
@@ -28,11 +26,8 @@ begin: >d-c127/id:1000."""
 
 
 def dpdk(processes: Iterable[Process], masks: OvsMasks) -> OvsDpdk | None:
-    """None where there are neither polling threads nor masks.
-
-    Any user can run a process of this name with idle threads. So polling threads count if each is pinned to one CPU,
-    and the process has privileges or they have worked.
-    """
+    """None without polling threads and masks. Any user can run idle threads of this name: they count if each is pinned
+    to one CPU, and the process has privileges or they have worked."""
     polling = union(
         thread.affinity
         for process in processes
@@ -73,7 +68,7 @@ class Ovsdb:
         self._ask_at = float("-inf")
 
     def masks(self) -> OvsMasks:
-        """While the database does not answer, the masks of before with the reason: Open vSwitch may be restarting."""
+        """While the database does not answer (it may be restarting), the former masks with the reason."""
         with self._lock:
             if self._clock() >= self._ask_at:
                 try:

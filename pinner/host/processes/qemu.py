@@ -1,8 +1,5 @@
-"""Finds QEMU's processes and threads in /proc.
-
-libvirt reports no thread id without tainting the guest. The names of threads are QEMU's (``-name debug-threads=on``,
-which libvirt always passes).
-"""
+"""Finds QEMU's processes and threads in /proc: libvirt reports no thread id without tainting the guest. The names of
+threads are QEMU's (``-name debug-threads=on``, which libvirt always passes)."""
 
 import pwd
 import re
@@ -80,7 +77,7 @@ def roles(threads: Iterable[Thread]) -> QemuThreads:
 
 
 def find(root: Path, uuids: Collection[str], users: Mapping[str, int | None] = _ANY) -> Processes:
-    """``users`` has the user who runs the QEMU of a guest. Another user's process is not it, whatever its command line
+    """``users`` has the user who runs a guest's QEMU: another user's process is not it, whatever its command line
     says."""
     vhost_threads: dict[int, tuple[Thread, ...]] = {}
     likely: list[_Found] = []
@@ -124,7 +121,6 @@ def user_id(name: str) -> int | None:
 
 
 def is_incoming(root: Path, pid: int) -> bool:
-    """The guest came by a migration, or from a saved image."""
     try:
         return b"-incoming" in files.read_start(f"{root}/proc/{pid}/cmdline", _MAX_COMMAND).split(b"\0")
     except OSError:
@@ -146,7 +142,7 @@ class Resident:
 
 
 def resident(root: Path, pid: int) -> Resident:
-    """The pages of /proc/PID/numa_maps; empty where it cannot be read. Slow for a large guest."""
+    """From /proc/PID/numa_maps; empty where it cannot be read. Slow for a large guest."""
     pages_kib = Resident({}, {})
     for line in (files.text(root / f"proc/{pid}/numa_maps") or "").splitlines():
         # A guest has hundreds of lines. No path can look like a node: the kernel escapes its spaces.
@@ -162,7 +158,7 @@ def resident(root: Path, pid: int) -> Resident:
 def _by_uuid(
     root: Path, processes: Iterable[_Found], uuids: Collection[str], users: Mapping[str, int | None]
 ) -> dict[str, int]:
-    """Of several processes with one UUID the oldest is QEMU: a fake that copied it is younger."""
+    """Of several processes with one UUID the oldest is QEMU, others are fakes."""
     qemus: dict[str, int] = {}
     for _, pid in sorted(processes):
         try:
@@ -175,7 +171,7 @@ def _by_uuid(
 
 
 def _is_of(root: Path, pid: int, user: int | None) -> bool:
-    """Whether it has no other rights: the command line of a setuid program is its caller's."""
+    """Whether it has no other rights: a setuid program's command line is its caller's."""
     if user is None:
         return True
     match = re.search(rb"^Uid:(.*)", files.read(f"{root}/proc/{pid}/status"), re.MULTILINE)

@@ -1,8 +1,6 @@
-"""Finds the processes whose restricted affinity keeps its CPUs (see pinner.model.machine.process.Reserves).
-
-Any user may restrict an idle process. So only processes that work, an administrator's, and configured ones count.
-Jobs that have just started do not: they pin themselves, and soon end.
-"""
+"""Finds the processes whose restricted affinity keeps its CPUs (see pinner.model.machine.process.Reserves). Any user
+may restrict an idle process, so only those count that work, an administrator's, and configured ones; not jobs that have
+just started: they pin themselves, and soon end."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -46,7 +44,7 @@ NO_OWNERS = AffinityOwners()
 def with_reservations(
     root: Path, processes: Iterable[Process], owners: AffinityOwners, uptime: float | None
 ) -> tuple[Process, ...]:
-    """Processes with a restricted thread get their user, the limits of their cgroups, and why they keep their CPUs.
+    """Processes with a restricted thread get their user, their cgroups' limits, and why they keep their CPUs.
     ``uptime``: seconds since the boot."""
     processes, units = tuple(processes), UnitReader(root)
     found = (_with_reservation(root, process, owners, uptime, units) for process in processes)
@@ -66,7 +64,6 @@ def _with_reservation(
 
 
 def _service_starts(processes: Iterable[Process]) -> dict[str, int]:
-    """When the oldest process of each systemd service started, in clock ticks after the boot."""
     starts: dict[str, int] = {}
     for process in processes:
         if process.unit.endswith(".service"):
@@ -107,7 +104,7 @@ def _with_user(root: Path, process: Process, owners: AffinityOwners) -> Process:
 
 
 def _is_privileged(root: Path, pid: int, users: Collection[int], status: bytes) -> bool:
-    """A setuid program has its caller's affinity: all its user ids must be the same. In a user namespace of its own
+    """A setuid program has its caller's affinity, so all its user ids must be the same. In a user namespace of its own
     anybody has every capability."""
     if set(users) == {0}:
         return True

@@ -1,8 +1,6 @@
-"""Measures the loads of all processes and threads between two samples, and reads again only those that ran.
-
-A compute host often has ten thousand threads, mostly asleep. While the CPU clock of a process, or a thread's schedstat,
-stands still, its files say the same, except for affinity and policy: others may change these, so system calls ask them.
-"""
+"""Measures the loads of all processes and threads between two samples, and reads again only those that ran: most sleep.
+While the CPU clock of a process, or a thread's schedstat, stands still, its files say the same, except affinity and
+policy, which others may change: system calls ask them."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -80,12 +78,9 @@ class Scanner:
 
 
 class Sampler:
-    """The first sample reads CPU times, the second all facts and the loads.
-
-    A process's stat includes threads that ended in between; where one thread was and is all of the process, it has the
-    process's load. Files are opened relative to the process's open folder: a new process of the same id is not mixed
-    in.
-    """
+    """The first sample reads CPU times, the second all facts and the loads. A process's stat includes threads that
+    ended in between. Files are opened relative to the process's folder: a new process of the same id is not mixed
+    in."""
 
     def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic, earlier: Known = NOTHING) -> None:
         self.known: dict[str, KnownProcess] = {}
@@ -119,7 +114,6 @@ class Sampler:
         return tuple(process for pid in numbers(self._proc) if (process := self._process(pid)))
 
     def movable(self, *, kernel: bool = False) -> tuple[Thread, ...]:
-        """The threads by ascending id, without per-CPU kernel threads."""
         processes = (process for process in self.second() if process.kernel or not kernel)
         threads = (thread for process in processes for thread in process.threads)
         movable = (thread for thread in threads if thread.immovable_reason != "per-cpu")
@@ -212,7 +206,6 @@ class Sampler:
         return bool(stat.flags & PF_KTHREAD) or (self._has_clocks and stat.threads == 1)
 
     def _was_alone(self, pid: str, known: KnownProcess | None) -> bool:
-        """Else the process includes CPU time of ended threads."""
         process = self._before(pid, known, self._processes.get(pid))
         thread = self._before(pid, known.threads.get(pid) if known else None, self._threads.get(pid))
         return (process and process.stat) is (thread and thread.stat)

@@ -54,7 +54,6 @@ def with_saved_settings(root: Path, snapshot: Snapshot) -> Snapshot:
 
 
 def scrubbed(reading: SavedReading) -> SavedReading:
-    """The reading without virtual interfaces, sockets, cgroups, arguments and folders."""
     cards = {nic.name for nic in reading.details.nics if nic.device}
     details = HostDetails(
         nics=tuple(nic for nic in reading.details.nics if nic.device),

@@ -1,8 +1,6 @@
-"""The network's counters, and details of interfaces that only checks need.
-
-Sources: networking/snmp_counter.rst, net/core/net-procfs.c, ABI/testing/sysfs-class-net, -queues. Only pyroute2 knows
-the long structures of offloads and drivers' counters; settings/cards.py does without it.
-"""
+"""The network's counters, and details of interfaces that only checks need (networking/snmp_counter.rst,
+net/core/net-procfs.c, ABI/testing/sysfs-class-net, -queues). Only pyroute2 knows the long structures of offloads and
+drivers' counters."""
 
 import ipaddress
 import re
@@ -76,7 +74,6 @@ def _tables(text: str) -> Iterator[tuple[str, int]]:
 
 
 def read_sockets(root: Path) -> tuple[UdpSocket, ...]:
-    """Sockets with drops or unread packets."""
     lines = chain.from_iterable((files.text(root / "proc/net" / name) or "").splitlines() for name in ("udp", "udp6"))
     sockets = (socket for line in lines for socket in _socket(line) if socket.drops or socket.unread)
     return tuple(sorted(sockets, key=lambda each: (-each.drops, -each.unread, each.inode))[:MAX_SOCKETS])
@@ -166,7 +163,6 @@ _NO_ROOM = re.compile(r"missed|no_?buf|no_?dma|out_?of_?buf|fifo|no_?desc|discar
 
 
 def read_offloads(name: str) -> tuple[Mapping[str, bool], str]:
-    """Changeable features; why the driver refuses them."""
     return _ask(name, lambda card: _offloads(card.get_features()))
 
 

@@ -1,8 +1,5 @@
-"""Samples the counters of a host twice, and reads the details that only checks need.
-
-Sources for CPUs and threads: admin-guide/pm/cpuidle.rst, accounting/psi.rst, scheduler/sched-stats.rst,
-filesystems/proc.rst 1.2.2.
-"""
+"""Samples the counters of a host twice, and reads the details that only checks need (admin-guide/pm/cpuidle.rst,
+accounting/psi.rst, scheduler/sched-stats.rst, filesystems/proc.rst 1.2.2)."""
 
 import logging
 import os
@@ -153,7 +150,6 @@ def read_settings(root: Path) -> Mapping[str, str]:
 
 
 def read_weights(root: Path, guests: Iterable[Guest]) -> Mapping[str, int]:
-    """The weights of the guests' own units by path below the mount; empty without cgroup v2."""
     mount = kernel.mount_of(root, "cpu")
     units = [guest.cgroups[-1].path for guest in guests if guest.cgroups] if mount.version == "v2" else []
     weights = {path: cpu_weight(mount, path) for path in units[:_WEIGHTS]}
@@ -161,7 +157,6 @@ def read_weights(root: Path, guests: Iterable[Guest]) -> Mapping[str, int]:
 
 
 def read_storage(folders: Iterable[Path]) -> tuple[Storage, ...]:
-    """A missing folder is left out."""
     rooms = []
     for folder in folders:
         try:
@@ -242,7 +237,6 @@ class _Row(NamedTuple):
 
 
 def read_irq_counts(root: Path) -> tuple[IrqCounts, ...]:
-    """Interrupts with a number, ascending."""
     rows = parse_interrupts(files.text(root / "proc/interrupts") or "")
     return tuple(
         IrqCounts(number, name_of(root, number) or " ".join(rows[number].text.split()[2:]), rows[number].counts)

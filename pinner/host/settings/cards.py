@@ -1,7 +1,5 @@
-"""Network interfaces by index, and requests to card drivers (SIOCETHTOOL, include/uapi/linux/ethtool.h).
-
-pyroute2 could ask, too, but takes half a second to import.
-"""
+"""Network interfaces by index, and requests to card drivers (SIOCETHTOOL, include/uapi/linux/ethtool.h): pyroute2 takes
+half a second to import."""
 
 import array
 import errno
@@ -36,7 +34,7 @@ _ENDED = (errno.ENODEV, errno.ENOENT, errno.ENXIO)
 
 
 def names(folder: Path) -> list[str]:
-    """The kernel allows nearly any bytes: a name that is no UTF-8, or that no terminal can show, is left out."""
+    """A name that is no UTF-8, or that no terminal can show, is left out: the kernel allows nearly any bytes."""
     return sorted(filter(str.isprintable, files.names(folder)))[:MAX_INTERFACES]
 
 
@@ -63,7 +61,6 @@ def each_card() -> Iterator[tuple[str, int]]:
 def answers(
     setting: Setting, ask_driver: Callable[[str], T], refused: list[RefusedSetting]
 ) -> Iterator[tuple[str, int, T]]:
-    """``refused`` gets the refusals; a driver that lacks the setting, and a card that has ended, give nothing."""
     for name, index in each_card():
         try:
             answer = ask_driver(name)
@@ -120,7 +117,7 @@ def failure(target: Target, what: str, error: OSError) -> PinnerError:
 
 @dataclass(frozen=True, slots=True)
 class CardNumber:
-    """A number in a structure of ethtool.h, which the driver tells on one command and takes on the next one."""
+    """A number in a structure of ethtool.h, which the driver tells on one command and takes on the next."""
 
     command: int
     fields: int
@@ -135,7 +132,6 @@ class CardNumber:
     """The place of the driver's maximum; the minimum is 1 then. None: the caller knows the limits."""
 
     def values(self, name: str) -> tuple[int, ...]:
-        """All fields. Raises the driver's OSError, Busy."""
         return ask(name, self.command, (0,) * self.fields)
 
     def of(self, target: Target) -> Number:

@@ -34,8 +34,8 @@ def received(root: Path) -> Mapping[int, int]:
 def with_packet_rates(
     snapshot: Snapshot, before: Mapping[int, int], now: Mapping[int, int], seconds: float
 ) -> Snapshot:
-    """``before`` and ``now``: packets by interface index, counted ``seconds`` apart. The rate is 0 where one is
-    missing, or the counter went back."""
+    """``before`` and ``now``: packets by interface index, ``seconds`` apart. The rate is 0 where one is missing, or
+    went back."""
     both = now.keys() & before.keys() if seconds > 0 else ()
     rates = {index: round(max(now[index] - before[index], 0) / seconds, 1) for index in both}
     cards_with_rates = (replace(card, rate=rates.get(card.index, 0.0)) for card in snapshot.coalescing or ())

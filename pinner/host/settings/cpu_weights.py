@@ -1,8 +1,6 @@
-"""The CPU weight of the slice of all guests: read from the kernel, and set through systemd, which owns it.
-
-Sources: systemd.resource-control(5) (CPUWeight=), admin-guide/cgroup-v2.rst (cpu.weight),
-scheduler/sched-design-CFS.rst (cpu.shares of v1). After an undo, no line of pinner's is left in systemd's files.
-"""
+"""The CPU weight of the slice of all guests: read from the kernel, and set through systemd, which owns it; an undo
+leaves no line in systemd's files. Sources: systemd.resource-control(5) (CPUWeight=), admin-guide/cgroup-v2.rst
+(cpu.weight), scheduler/sched-design-CFS.rst (cpu.shares of v1)."""
 
 import errno
 import os

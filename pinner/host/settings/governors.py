@@ -1,7 +1,5 @@
-"""The frequency governors below /sys/devices/system/cpu/cpufreq (admin-guide/pm/cpufreq.rst).
-
-CPUs whose frequency changes together have one folder, and one governor.
-"""
+"""The frequency governors below /sys/devices/system/cpu/cpufreq (admin-guide/pm/cpufreq.rst): one for CPUs whose
+frequency changes together."""
 
 import errno
 import re

@@ -1,8 +1,6 @@
-"""Receive packet steering (networking/scaling.rst) inside guests, through the files that their agents read and write
-(QEMU Guest Agent Protocol Reference, guest-file-open).
-
-The guest is not trusted: size and time of its answers are limited, and whatever it sends is checked.
-"""
+"""Receive packet steering (networking/scaling.rst) inside guests, through files that their agents read and write (QEMU
+Guest Agent Protocol Reference, guest-file-open). The guest is not trusted: answers are limited in size and time, and
+checked."""
 
 import base64
 import binascii
@@ -42,12 +40,9 @@ _MAX_ERROR = 200
 
 
 class Allowance:
-    """The time for the answers of guests' agents, because a guest could answer each command at the last moment: ALLOWED
-    seconds at once, and REFILL of the time in the long run. Threads may share it.
-
-    A guest that has spent its time waits until it has AGAIN seconds, enough for whole changes: else a repeated rollback
-    could spend each moment on the beginning of a change.
-    """
+    """The time for the answers of a guest's agent: ALLOWED seconds at once, and REFILL of the time in the long run. A
+    guest that has spent its time waits until it has AGAIN seconds, enough for whole changes: else a repeated rollback
+    could spend each moment on the beginning of one. Threads may share it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -148,7 +143,7 @@ MAX_QUEUES = 256
 ALL_SECONDS = 15.0
 """After that a snapshot asks no further guest."""
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
-"""Seconds for which a guest is not asked after its agent was too slow; twice as long after each time."""
+"""Seconds for which a guest is not asked after its agent was too slow; doubled."""
 _LONG_WAIT = 1.0
 """Seconds. libvirt knows at once that no agent runs: that delays no snapshot."""
 _NET = "/sys/class/net"

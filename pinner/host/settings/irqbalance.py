@@ -115,7 +115,6 @@ def _setup(target: Target) -> _Setup:
 
 
 def _ask(target: Target, request: bytes) -> bytes:
-    """Raises Gone, NotPermitted, ApplyFailed."""
     pid = _pid(target)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -162,14 +161,12 @@ def _unanswered(target: Target, error: OSError) -> PinnerError:
 
 
 def _pid(target: Target) -> int:
-    """Raises Invalid."""
     if target.part is None or not re.fullmatch(r"\d{1,10}", target.owner, re.ASCII):
         raise Invalid("irqbalance", str(target)[:80], "a process id and a start time")
     return int(target.owner)
 
 
 def _require_same(target: Target) -> None:
-    """Raises Gone."""
     try:
         started = procfs.started(LIVE, _pid(target))
     except Gone:

@@ -1,7 +1,5 @@
-"""The affinities of PCI devices' interrupts (core-api/irq/irq-affinity.rst).
-
-The kernel gives a freed number to another device: an interrupt is found by number, PCI address and drivers' names.
-"""
+"""The affinities of PCI devices' interrupts (core-api/irq/irq-affinity.rst). The kernel reuses numbers: an interrupt is
+found by number, PCI address and drivers' names."""
 
 import errno
 import os
@@ -53,7 +51,6 @@ def devices_by_irq(root: Path) -> dict[int, str]:
 
 
 def name_of(root: Path, number: int) -> str:
-    """The names of its drivers; empty where none uses it."""
     return files.text(root / "sys/kernel/irq" / str(number) / "actions") or ""
 
 
@@ -100,7 +97,6 @@ def set_affinity(root: Path, target: Target, cpus: CpuSet) -> None:
 
 
 def _require_same(root: Path, target: Target) -> None:
-    """Raises Gone; Invalid for a target that names no PCI interrupt."""
     device, _, name = target.owner.partition(" ")
     if target.part is None or not _FUNCTION.fullmatch(device):
         raise Invalid("irq", str(target)[:80], "the number of an interrupt, the PCI address of its device and its name")

@@ -21,7 +21,7 @@ S = TypeVar("S", bound=State)
 
 class Agents(Protocol):
     def ask_guest_agent(self, guest: str, command: str) -> str:
-        """The answer of the guest's agent to a command, both as JSON. Raises Gone, Busy, ApplyFailed."""
+        """Command and answer are JSON. Raises Gone, Busy, ApplyFailed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class HostRow(Generic[S]):
     set_state: Callable[[Access, Target, S], None]
     """Sets and reads back. Raises Gone, NotPermitted, ApplyFailed, Invalid for another target."""
     read: Callable[[Facts], object] | None = None
-    """The value of the snapshot's field, None where it is not known (another root than this machine's, an old kernel);
-    without a reader, the kind has no field."""
+    """The value of the snapshot's field, None where it is not known (another root, an old kernel); without a reader,
+    there is no field."""
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def written(
     ended: Collection[int] = (errno.ENOENT,),
 ) -> Iterator[None]:
     """For a block that writes the state to a file of the kernel. Raises Gone for an error of ``ended``, and ApplyFailed
-    where the kernel refuses the state, with the hint about the error, or has another one afterwards."""
+    where the kernel refuses the state (with its hint), or has another one afterwards."""
     asked = f"CPUs {state or 'none'}" if isinstance(state, CpuSet) else str(state)
     try:
         yield

@@ -58,7 +58,7 @@ def _read(folder: int, target: Target) -> CpuSet:
 
 @contextmanager
 def _queue(root: Path, target: Target) -> Iterator[int]:
-    """By index, whatever the interface's name is now. Raises Gone, Invalid."""
+    """By index, whatever its name is now. Raises Gone, Invalid."""
     if target.part is None:
         raise Invalid("rps", str(target)[:80], _EXPECTED)
     interface = cards.named(root / _FOLDER, target, _EXPECTED)

@@ -23,7 +23,6 @@ def read_sysctls(root: Path) -> Mapping[str, int] | None:
 
 
 def parsed(text: Callable[[str], str]) -> Mapping[str, int]:
-    """``text`` reads a path below proc/sys."""
     values = {key: _parse(text(f"{_FOLDER}/{key.replace('.', '/')}")) for key in SYSCTLS}
     return {key: value for key, value in values.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""Reads and sets states by the kind of the target. Each kind has a module, which model/kinds.py names."""
+"""Reads and sets states by the kind of the target."""
 
 from collections.abc import Collection, Mapping
 from importlib import import_module
@@ -22,7 +22,6 @@ ROWS: Mapping[TargetKind, HostRow[Any]] = {kind: _row(kind) for kind in WITH_STA
 
 
 def state_of(root: Path, target: Target, agents: Agents | None = None) -> State:
-    """Raises like HostRow."""
     state: State = _row_of(target).state(Access(root, agents), target)
     return state
 

@@ -1,7 +1,5 @@
 """Parses libvirt's domain XML (https://libvirt.org/formatdomain.html) and Nova's metadata, and writes pins. Pure.
-
-The XML has facts that libvirt's API returns only after QEMU has answered, or never.
-"""
+libvirt's API returns these facts only after QEMU has answered, or never."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -135,7 +133,7 @@ def without_named_pins(xml: str) -> str:
 
 
 def cputune(xml: str) -> str:
-    """The <cputune> element as XML; empty where there is none."""
+    """Empty where there is none."""
     element = _tree(xml).find("cputune")
     return "" if element is None else etree.tostring(element, encoding="unicode", with_tail=False)
 
@@ -174,7 +172,7 @@ def _pin_path(target: Target) -> str:
 
 
 def _number(text: str, most: int = 2**64 - 1) -> int:
-    """libvirt's numbers have 64 bits; those of a captured file may have any length."""
+    """A captured file's numbers may have any length."""
     number = int(text)
     if not 0 <= number <= most:
         raise ValueError(f"{shown(text)} is not a number from 0 to {most}")
@@ -187,7 +185,7 @@ def _pins(domain: etree._Element, kind: str) -> dict[int, CpuSet]:
 
 
 def _iothreads(domain: etree._Element) -> tuple[int, ...]:
-    """libvirt lists the ids only if they differ from the default 1, 2, ..."""
+    """libvirt lists the ids only if they are not 1, 2, ..."""
     listed = tuple(_number(thread.get("id", "")) for thread in domain.iterfind("iothreadids/iothread"))
     return listed or tuple(range(1, _number(domain.findtext("iothreads", "0"), MAX_CPUS) + 1))
 
@@ -247,7 +245,7 @@ def cells(domain: etree._Element) -> tuple[GuestCell, ...]:
 
 
 def memory(domain: etree._Element) -> MemoryBinding | None:
-    """None where the XML names no node, as where numad chose them (placement auto). Raises Invalid."""
+    """None where the XML names no node (placement auto). Raises Invalid."""
     element = domain.find("numatune/memory")
     return None if element is None else _binding(element)
 
@@ -298,7 +296,7 @@ def named_in(xml: str) -> tuple[PartPin, ...]:
 
 def restored(xml: str, pins: Collection[PartPin], former: Collection[PartPin], names: Collection[PartPin]) -> str:
     """The XML of a saved image (`virsh managedsave`): each pin of ``pins`` that the metadata names becomes that of
-    ``former``, or is removed if its part had none. The metadata then has ``names``."""
+    ``former``, or goes. The metadata then has ``names``."""
     domain = _tree(xml)
     before = {pin.key: pin for pin in former}
     for element, pin in pins_metadata.own_elements(domain):

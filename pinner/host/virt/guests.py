@@ -47,8 +47,6 @@ class ActiveDomain:
 
 @dataclass(frozen=True, slots=True)
 class DomainDescription:
-    """As ActiveDomain, with the XML as text."""
-
     uuid: str
     name: str
     state: GuestState
@@ -174,11 +172,8 @@ def cell_pins(domain: ActiveDomain) -> dict[int, CpuSet]:
 
 
 def _foreign_pins(root: Path, domain: ActiveDomain, pid: int) -> Iterator[OperatorPin]:
-    """The pins that restrict a part and that neither Nova nor pinner wrote, by the guest's metadata.
-
-    A running guest has a copy of its definition's pins. Other live pins of a migrated guest do not count: pinner may
-    have written them on the host that it came from.
-    """
+    """Pins that restrict a part and that neither Nova nor pinner wrote. Live pins of a migrated guest do not count,
+    unless its definition has them: pinner may have written them on the other host."""
     if domain.xml.nova is not None:
         return
     written = domain.definition.pins if domain.definition else {}
@@ -190,7 +185,6 @@ def _foreign_pins(root: Path, domain: ActiveDomain, pid: int) -> Iterator[Operat
 
 
 def _restricting(root: Path, xml: Domain) -> Iterator[tuple[Part, CpuSet]]:
-    """The pins that leave out CPUs of an unpinned part, and that are not pinner's."""
     unpinned = _unpinned(root, xml)
     return ((part, cpus) for part, cpus in xml.without_own_pins.pins.items() if not unpinned <= cpus)
 
@@ -215,8 +209,7 @@ def _tap(root: Path, name: str, mac: str) -> Tap:
 
 
 def _dedicated(domain: ActiveDomain) -> bool:
-    """Nova's metadata says so; where that has no extra specs (before Nova 32), a pin of Nova in the definition that
-    gives a vCPU a single CPU."""
+    """By Nova's metadata; without extra specs (before Nova 32), by a pin of Nova that gives a vCPU a single CPU."""
     if domain.xml.nova is None:
         return False
     if domain.xml.dedicated or domain.xml.nova.specs_known:
@@ -225,8 +218,8 @@ def _dedicated(domain: ActiveDomain) -> bool:
 
 
 def _emulator_policy(domain: ActiveDomain) -> EmulatorPolicy:
-    """The flavor names it. Without its extra specs the definition's pins tell it: without a policy Nova pins QEMU's own
-    threads to the CPUs of the vCPUs, with ``isolate`` to one more CPU."""
+    """By the flavor. Without extra specs by the definition's pins: without a policy Nova pins QEMU's own threads to the
+    vCPUs' CPUs, with ``isolate`` to one more."""
     if domain.xml.nova is None or not _dedicated(domain):
         return ""
     if domain.xml.nova.specs_known:

@@ -1,8 +1,5 @@
-"""Reads the active guests from libvirt, and pins them (https://libvirt.org/html/libvirt-libvirt-domain.html).
-
-It avoids calls that need an answer of QEMU (thread ids, iothread info, vCPU statistics): a stopped QEMU would block
-them.
-"""
+"""Reads the active guests from libvirt, and pins them (https://libvirt.org/html/libvirt-libvirt-domain.html). It avoids
+calls that need an answer of QEMU (thread ids, iothread info, vCPU statistics): a stopped QEMU would block them."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -43,11 +40,9 @@ _INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
 class Libvirt:
     """One libvirtd. Connects at the first call, and again after a lost connection. Threads may share it.
 
-    Every method raises HostUnreachable where libvirt does not answer, NotPermitted where it refuses, and Busy where the
-    call takes longer than ``call_timeout`` seconds. An overdue call is not cancelled, and later calls about the same
-    guest are made after it. A method about one guest (by UUID) or target raises Gone, and a change raises ApplyFailed
-    with libvirt's message.
-    """
+    Every method raises HostUnreachable where libvirt does not answer, NotPermitted where it refuses, and Busy after
+    ``call_timeout`` seconds: the overdue call goes on, and later calls about the guest wait for it. A method about one
+    guest (by UUID) or target raises Gone, and a change raises ApplyFailed with libvirt's message."""
 
     def __init__(self, uri: str, call_timeout: float = CALL_TIMEOUT, occupied_seconds: float = OCCUPIED) -> None:
         self._occupied_seconds = occupied_seconds
@@ -59,7 +54,6 @@ class Libvirt:
         self.users: Mapping[str, int | None] = {}  # of each guest's QEMU, by UUID, as active() found them last
 
     def capabilities(self) -> str:
-        """The host's capabilities as XML (virConnectGetCapabilities)."""
         return str(self._daemon.ask("the capabilities", lambda connection: connection.getCapabilities()))
 
     def guests(self, root: Path, *, memory: bool = True) -> tuple[Guest, ...]:
@@ -98,7 +92,7 @@ class Libvirt:
         return self._daemon.ask_listed(f"guest {name}", uuid, active_description)
 
     def _listed(self, what: str, work: Callable[[libvirt.virConnect], T], otherwise: Callable[[], T]) -> T:
-        """The answer of a call that one guest can block; ``otherwise`` while libvirt answers only other calls."""
+        """``otherwise`` while one guest blocks the call."""
         with suppress(Busy):
             # While one guest blocks a call, it blocks all calls of this kind.
             if self._daemon.listings.overdue is None:
@@ -152,8 +146,8 @@ class Libvirt:
         return domain_xml.cputune(xml) if xml else ""
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
-        """``definition`` is a result of ``definition()``. The rest of the definition, including passwords, stays, and a
-        guest that was undefined since is not defined again."""
+        """The rest of the definition, including passwords, stays. A guest that was undefined since is not defined
+        again."""
 
         def work(domain: libvirt.virDomain) -> None:
             xml = domain.XMLDesc(_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE)
@@ -169,8 +163,6 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def named_pins(self, guest: str) -> NamedPins:
-        """See virDomainGetMetadata."""
-
         def work(domain: libvirt.virDomain) -> NamedPins:
             live = named_pins(domain, _LIVE)
             saved = saved_xml(domain) if live is None else ""
@@ -185,7 +177,7 @@ class Libvirt:
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
     ) -> None:
-        """See virDomainManagedSaveDefineXML. Without a saved image, nothing happens."""
+        """Without a saved image, nothing happens."""
 
         def work(domain: libvirt.virDomain) -> None:
             if xml := saved_xml(domain):
@@ -194,7 +186,6 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
-        """See virDomainSetMetadata."""
         both = pins.live == pins.definition
         writes = {_LIVE | _CONFIG: pins.live} if both else {_LIVE: pins.live, _CONFIG: pins.definition}
 
@@ -211,14 +202,13 @@ class Libvirt:
         self._daemon.ask_domain(str(target), target.owner, work, change=True)
 
     def numatune(self, target: Target) -> str:
-        """Since libvirt 8.0 the nodes can be changed only in mode restrictive. pinner never creates a numatune, because
-        it could not remove it again. Raises ApplyFailed, too."""
+        """Since libvirt 8.0 the nodes can be changed only in mode restrictive. pinner creates no numatune: it could not
+        remove it again. Raises ApplyFailed, too."""
         parameters = self._daemon.ask_domain(str(target), target.owner, lambda domain: domain.numaParameters(_LIVE))
         restrictive = parameters.get(libvirt.VIR_DOMAIN_NUMA_MODE) == libvirt.VIR_DOMAIN_NUMATUNE_MEM_RESTRICTIVE
         return str(parameters.get(libvirt.VIR_DOMAIN_NUMA_NODESET, "")) if restrictive else ""
 
     def set_numatune(self, target: Target, nodes: str) -> None:
-        """See virDomainSetNumaParameters."""
         new = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
         self._daemon.ask_domain(str(target), target.owner, lambda it: it.setNumaParameters(new, _LIVE), change=True)
 
@@ -347,11 +337,8 @@ _AT_ONCE = 8
 
 
 def described(names: Mapping[str, str], describe: Callable[[str, str], DomainDescription]) -> list[DomainDescription]:
-    """A guest that does not answer is unread.
-
-    ``describe`` gets UUID and name. It raises Gone, and Busy where libvirt does not answer in time. Other errors are a
-    part of the description.
-    """
+    """A guest that does not answer is unread. ``describe`` gets UUID and name; it raises Gone, and Busy where libvirt
+    does not answer in time. Other errors are a part of the description."""
     with ThreadPoolExecutor(_AT_ONCE, "guest") as threads:
         read_guests: Iterable[DomainDescription | None] = threads.map(_one, names, names.values(), repeat(describe))
         return [description for description in read_guests if description is not None]

@@ -2,9 +2,8 @@
 (https://libvirt.org/html/libvirt-virterror.html).
 
 A running call cannot be cancelled. So all calls with the same key, overdue ones too, run in the order of the requests:
-a late change never runs after its undo. A caller waits for an answer, not for a thread: in Python 3.11 `Thread.join`
-fails if two threads wait for the same one, or one asks `is_alive`.
-"""
+a late change never runs after its undo. A caller waits for an answer, not for a thread: Python 3.11's `Thread.join`
+fails if two threads wait for the same one, or one asks `is_alive`."""
 
 import errno
 import socket
@@ -48,7 +47,6 @@ class TimedCalls:
 
     @property
     def overdue(self) -> float | None:
-        """Seconds of the longest overdue call."""
         now = time.monotonic()
         with self._lock:
             seconds = [now - at for key, at in self._overdue_since.items() if self._runs(key)]
@@ -59,8 +57,8 @@ class TimedCalls:
         return latest is not None and not latest.done()
 
     def call(self, key: str, work: Callable[[], T], *, later: bool = True) -> T:
-        """Raises the work's error, or TimeoutError: the work is then done later. With ``later`` false, work that would
-        not be waited for is not done: only a change must still be made, or undone."""
+        """Raises the work's error, or TimeoutError: the work is then done later. Without ``later``, work that would not
+        be waited for is not done: only a change must still be made, or undone."""
         answer: Future[T] = Future()
         with self._lock:
             earlier = self._last.get(key)
@@ -120,7 +118,6 @@ def _work(work: Callable[[], T], answer: "Future[T]", earlier: "Future[Any] | No
 
 
 def answer_in_time(calls: TimedCalls, key: str, what: str, answer: Callable[[], T], *, change: bool) -> T:
-    """Raises Busy where it takes too long."""
     try:
         return calls.call(key, answer, later=change)
     except TimeoutError:
@@ -178,8 +175,8 @@ class Connections:
     def ask_domain(
         self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T], *, change: bool = False, key: str = ""
     ) -> T:
-        """Raises Gone too. Calls with the same ``key``, by default the UUID, are made one after the other. With
-        ``change``, work that is not waited for is still done later."""
+        """Raises Gone too. Calls with the same ``key``, by default the UUID, come one after the other; with ``change``,
+        overdue work is still done."""
 
         def answer() -> T:
             return self._answer(what, lambda link: work(link.domain(uuid)), retry=True)

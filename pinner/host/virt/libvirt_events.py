@@ -1,8 +1,5 @@
-"""Receives libvirt's events (virDomainEventID) over a separate connection, opened again after libvirtd restarts.
-
-The hot-plug of a vCPU or iothread has no event, but the kernel reports its new thread. A pin has an event, whichever
-program set it.
-"""
+"""Receives libvirt's events (virDomainEventID) over a separate connection, opened again after libvirtd restarts. The
+hot-plug of a vCPU or iothread has no event, but the kernel reports its thread. A pin has one, whoever set it."""
 
 import logging
 import re
@@ -28,9 +25,9 @@ LOG = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
-"""Seconds between two attempts to connect; each wait is twice as long as the wait before."""
+"""Seconds between two attempts to connect; doubled."""
 _KEEPALIVE = (5, 3)
-"""The connection is lost after three intervals of five seconds without an answer."""
+"""The connection is lost after three intervals of five seconds."""
 _PIN = re.compile(r"cputune\.(emulator|vcpu|iothread)pin(\d*)")
 _TARGETS: dict[str, TargetKind] = {"emulator": "emulator", "vcpu": "vcpu", "iothread": "iothread"}
 _RESUMED_AS_START = (
@@ -64,8 +61,7 @@ class Connected(NamedTuple):
     guests: frozenset[str]
 
 
-class Disconnected(NamedTuple):
-    """The connection to libvirt was lost."""
+class Disconnected(NamedTuple): ...
 
 
 LibvirtSignal = DomainEvent | Pinned | Connected | Disconnected
@@ -144,13 +140,11 @@ class LibvirtEvents:
         return connection
 
     def _hold(self) -> None:
-        """Drops the signals of an earlier, failed attempt."""
         with self._sending:
             self._held = []
 
     def _release(self, connected: Connected) -> None:
-        """The list of guests may be older than the signals that arrived meanwhile: it would drop a guest that has just
-        started."""
+        """The list of guests may be older than the signals meanwhile: it would drop a guest that has just started."""
         with self._sending:
             held, self._held = self._held or [], None
             for signal in (connected, *held):

@@ -1,5 +1,5 @@
-"""Watches this host for changes that may move a thread, and publishes them as host events: bursts (a guest's pins, the
-threads of a hot-plug) once, a new process with a correct mask and pinner's own pins never."""
+"""Publishes changes of this host that may move a thread: bursts (a guest's pins, the threads of a hot-plug) once, a new
+process with a correct mask and pinner's own pins never."""
 
 import logging
 import os
@@ -43,8 +43,7 @@ class EventSink(Protocol):
     def watched(self) -> frozenset[str]:
         """The names (comm) of the processes to watch."""
 
-    def on_watched(self, call: Callable[[], None]) -> None:
-        """``call`` is called whenever the names to watch change."""
+    def on_watched(self, call: Callable[[], None]) -> None: ...
 
     def publish(self, kind: HostEventKind, subject: str, detail: str = "") -> None:
         """Never blocks and never raises."""
@@ -133,7 +132,6 @@ class HostWatcher:
 
     @property
     def libvirt_lost(self) -> float | None:
-        """Seconds; None: libvirt answers."""
         return self._sources.libvirt_lost
 
     def start(self) -> None:
@@ -226,7 +224,7 @@ class HostWatcher:
         self._stale = True
 
     def _check_process(self, pid: int) -> None:
-        """A process with a placed process's mask has inherited it, and is not published."""
+        """A process with a placed process's mask has inherited it."""
         name = procfs.name_of(ROOT, pid)
         if name not in self._sink.watched:
             return
@@ -281,7 +279,6 @@ class Debouncer(Generic[K, V]):
         self._pending.setdefault(key, (now + self._seconds, []))[1].append(value)
 
     def due(self, now: float) -> list[tuple[K, list[V]]]:
-        """Removes the due keys, in the order in which they were added."""
         keys = [key for key, (due_at, _) in self._pending.items() if due_at <= now]
         return [(key, self._pending.pop(key)[1]) for key in keys]
 

@@ -45,10 +45,7 @@ class Inotify:
         os.close(self._descriptor)
 
     def watch(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Watch these files only. Returns those beyond fs.inotify.max_user_watches.
-
-        Missing files are left out. A file that was created anew must be watched again.
-        """
+        """Watch these files only, again where created anew. Returns those beyond fs.inotify.max_user_watches."""
         wanted: dict[int, str] = {}
         refused = []
         for path in paths:
@@ -125,7 +122,6 @@ class Sources:
         return self._libvirt.lost
 
     def wake(self) -> None:
-        """Other threads may call it."""
         os.eventfd_write(self._wake, 1)
 
     def watch(self, files: Iterable[str]) -> None:
@@ -137,7 +133,6 @@ class Sources:
             )
 
     def wait(self, seconds: float) -> Iterator[HostSignal]:
-        """Empty after ``seconds`` without a signal."""
         for key, _ in self._selector.select(seconds):
             yield from key.data()
 

@@ -1,4 +1,4 @@
-"""Guests as libvirt and the kernel report them. Only active ones have threads to place."""
+"""Guests as libvirt and the kernel report them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -314,12 +314,8 @@ def own_vcpu_pins(guest: Guest) -> dict[int, CpuSet]:
 
 
 def shared_vcpus(nova: NovaIdentity | None, vcpus: int) -> CpuSet:
-    """vCPUs that have no CPU of their own under Nova's mixed policy.
-
-    Such a pin can be a single CPU, where cpu_shared_set has only one on the node; if the flavor names no vCPUs, it
-    counts as the vCPU's own. ``nova`` is of the metadata: an agent reads nothing else, and must find the same CPUs as a
-    plan.
-    """
+    """vCPUs that have no CPU of their own under Nova's mixed policy; none if the flavor names no vCPUs. ``nova`` is of
+    the metadata: the agent reads nothing else, and must find the CPUs of the plan."""
     specs = nova.extra_specs if nova else {}
     mask = specs.get("hw:cpu_dedicated_mask", "").strip()
     if specs.get("hw:cpu_policy") != "mixed" or not mask:
@@ -332,8 +328,8 @@ def shared_vcpus(nova: NovaIdentity | None, vcpus: int) -> CpuSet:
 
 
 def dedicated_cpus(vcpus: Iterable[CpuSet], emulator: CpuSet, policy: EmulatorPolicy, online: CpuSet) -> CpuSet:
-    """Under Nova's mixed policy, the CPUs of vCPUs that have one of their own. Where no vCPU has one, every pin with
-    fewer CPUs than the host counts."""
+    """Under Nova's mixed policy, the CPUs of vCPUs with one of their own; where no vCPU has one, every pin with fewer
+    CPUs than the host."""
     pins = list(vcpus)
     own = union(pin for pin in pins if len(pin) == 1) or union(pin for pin in pins if pin and not online <= pin)
     return own | emulator if policy == "isolate" else own

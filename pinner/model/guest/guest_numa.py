@@ -1,6 +1,5 @@
-"""The NUMA nodes and the cores that a guest sees, and the host's NUMA nodes to which its definition binds its memory,
-and so its vCPUs (https://libvirt.org/formatdomain.html: numatune, cpu/numa, cpu/topology, memoryBacking). Nova writes
-these for hw:numa_nodes and hw:mem_page_size."""
+"""The NUMA nodes and cores that a guest sees, and the host's nodes to which its definition binds its memory, and so its
+vCPUs (https://libvirt.org/formatdomain.html). Nova writes these for hw:numa_nodes and hw:mem_page_size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

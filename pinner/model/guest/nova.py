@@ -99,8 +99,6 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """nova-compute does not start with both options."""
-
     option: str
     value: str
     why: str
@@ -126,19 +124,15 @@ def conflicts(conf: NovaConf, sets: NovaSets) -> Iterator[Conflict]:
 
 
 def set_line(option: str, *choices: CpuSet) -> str:
-    """The line of nova.conf with the first of ``choices`` that has CPUs. Without one the option is commented out: Nova
-    starts with no empty set."""
+    """The line of nova.conf with the first of ``choices`` that has CPUs; else a comment: Nova starts with no empty
+    set."""
     chosen = next(filter(None, choices), None)
     return f"{option} = {chosen}" if chosen else f"#{option}"
 
 
 def configured(ours: NovaSets, conf: NovaConf | None, guests: Collection[str] = ()) -> NovaSets:
-    """pinner's own sets (``ours``); where one is empty, nova.conf's. An administrator sets them where nova.conf cannot
-    be read or lacks them.
-
-    ``guests`` are the names of Nova's active guests. Raises Invalid where nova.conf is needed and unreadable, or
-    missing although Nova has guests.
-    """
+    """pinner's own sets (``ours``), else nova.conf's; ``guests``: names of Nova's. Raises Invalid where nova.conf is
+    needed and unreadable, or missing although Nova has guests."""
     if conf is None or (ours.dedicated and ours.shared):
         return ours
     if conf.is_missing and guests:

@@ -1,10 +1,8 @@
 """pinner's own pins, as the metadata in a guest's XML names them; docs/nova.md shows the element.
 
-A pin is pinner's only if the element names the same part with the same CPUs: one that another program has changed is
-that program's. libvirt keeps one metadata element for each namespace, and writes the children with the prefix;
-virDomainGetMetadata returns them without: the readers accept both. They take elements of lxml and of xml.etree, so that
-a program without pinner's dependencies can use them.
-"""
+A pin is pinner's only if the element names the same part with the same CPUs. libvirt writes the children with a prefix,
+which virDomainGetMetadata omits: the readers accept both. They take elements of lxml and of xml.etree, so that a
+program without pinner's dependencies can use them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -49,7 +47,6 @@ def own_elements(domain: Element) -> list[tuple[Element, PartPin]]:
 
 
 def written(domain: Element) -> tuple[PartPin, ...]:
-    """Pins below <cputune>, whoever made them."""
     tune = domain.find("cputune")
     pins = () if tune is None else (_written_pin(element) for element in tune.iterfind("*"))
     return tuple(pin for pin in pins if pin is not None)

@@ -1,7 +1,4 @@
-"""The kernel's command line, and its arguments that isolate CPUs: isolcpus, nohz_full, rcu_nocbs.
-
-Source: the kernel's admin-guide/kernel-parameters.rst and kernel-parameters.txt.
-"""
+"""The kernel's command line, and its arguments that isolate CPUs (admin-guide/kernel-parameters.rst)."""
 
 import re
 
@@ -41,8 +38,8 @@ def is_isolated_by_tuned(topology: Topology) -> bool:
 
 
 def argument_cpus(topology: Topology, name: str) -> CpuSet:
-    """The CPUs of an argument such as isolcpus=managed_irq,domain,4-N, also those that the host does not have. ``N`` is
-    the last CPU, ``all`` means 0-N, 0-7:1/4 are 0 and 4."""
+    """Of an argument such as isolcpus=managed_irq,domain,4-N, also absent ones. ``N`` is the last CPU, ``all`` means
+    0-N, 0-7:1/4 are 0 and 4."""
     last = max(topology.online | topology.offline, default=0)
     parts = arguments(topology.kernel.command_line).get(name, "").split(",")
     numbers = (_LAST.sub(str(last), "0-N" if part == "all" else part) for part in parts)
@@ -68,8 +65,8 @@ def _range(part: str) -> CpuSet:
 
 
 def argument(topology: Topology, name: str, cpus: CpuSet, *needed: str) -> str:
-    """The argument ``name`` for ``cpus`` instead of that of this boot, with its flags and ``needed``. isolcpus without
-    flags means domain; a new one has managed_irq, too."""
+    """The argument ``name`` for ``cpus`` with this boot's flags and ``needed``. isolcpus without flags means domain; a
+    new one has managed_irq, too."""
     if not cpus:
         return f"no {name}"
     flags = _flags(topology, frozenset(needed)) if name == "isolcpus" else frozenset()

@@ -74,8 +74,7 @@ class HostInterrupts:
 
 
 def is_managed(name: str, reported: bool | None) -> bool:
-    """Whether the kernel alone places the interrupt. ``reported`` is the kernel's answer; without one (None), only
-    queues of some disks are known."""
+    """``reported`` is the kernel's answer; without one (None), only queues of some disks are known."""
     return bool(_MANAGED.fullmatch(name)) if reported is None else reported
 
 

@@ -1,4 +1,4 @@
-"""Processes and threads with their loads; their descendants; and programs that change what pinner places."""
+"""Processes and threads with their loads, and their descendants."""
 
 import re
 from collections.abc import Iterable
@@ -33,8 +33,8 @@ RESERVING_LOAD = 2.0
 """Per cent of one CPU; above it, threads of a restricted affinity keep their CPUs, whoever runs them."""
 
 STANDING_SECONDS = 60.0
-"""Until a restricted affinity keeps its CPUs, unless the configuration names its owner: jobs of a build or a test pin
-themselves, and soon end."""
+"""Until a restricted affinity keeps its CPUs, unless the configuration names its owner: jobs of a build or a test soon
+end."""
 
 Reserves = Literal["", "privileged", "configured", "worked"]
 """Why a restricted affinity of a process keeps its CPUs out of every set; empty: only a measured load above
@@ -191,8 +191,7 @@ class Descendants(Generic[T]):
 
 
 def main_thread(target: Target, threads: Iterable[ThreadMask]) -> ThreadKey | None:
-    """The guest's first thread, which inherits no mask of its other parts: the oldest one of its emulator. None for
-    another target."""
+    """The oldest thread of the guest's emulator, which inherits no mask of other parts. None for another target."""
     oldest = min(threads, key=lambda thread: thread.started, default=None)
     return oldest.key if oldest and target.kind == "emulator" else None
 
@@ -204,6 +203,6 @@ def may_start_threads_of(source: Target, target: Target) -> bool:
 
 
 def may_inherit_of_guest(started: int, since: Lineage | None, seen: Lineage | None) -> bool:
-    """Whether a thread may have inherited the mask that another part of the guest got at ``since``; ``started`` is its
-    start, ``seen`` when it was found. None: not known."""
+    """Whether a thread, started at ``started`` and found at ``seen``, may have inherited the mask that another part of
+    the guest got at ``since``; None: not known."""
     return since is None or (seen is not None and seen.boot != since.boot) or started >= since.since

@@ -13,7 +13,7 @@ from pinner.model.kinds import Governor, State
 
 @dataclass(frozen=True, slots=True)
 class CoreShape:
-    """Cores whose hardware threads have the same distances from their lowest CPU; a machine has few shapes."""
+    """Cores whose threads have the same distances from their lowest CPU."""
 
     offsets: tuple[int, ...]
     """From the core's lowest CPU: (0, 256) for CPUs 7 and 263."""
@@ -40,8 +40,7 @@ class CoreShape:
 
 
 def cores_of(siblings: Iterable[tuple[int, CpuSet]], online: CpuSet) -> dict[int, CpuSet]:
-    """Each online CPU with the online hardware threads of its core, itself included. ``siblings`` is ascending by
-    CPU."""
+    """Each online CPU with its core's online threads, itself included. ``siblings`` is ascending by CPU."""
     cores: dict[int, CpuSet] = {}
     free = online.bits
     for cpu, threads in siblings:
@@ -261,8 +260,7 @@ class Topology:
 
     @cached_property
     def core_count(self) -> int:
-        """Of online cores. The two cores of a module (AMD Bulldozer) are siblings for the kernel, with ids of their
-        own."""
+        """The two cores of a module (AMD Bulldozer) are siblings for the kernel, with ids of their own."""
         return len({(self.online_cores[cpu.id], cpu.core) for cpu in self.cpus if cpu.online})
 
     @cached_property
@@ -285,8 +283,8 @@ class Topology:
 
     @cached_property
     def memory_sources(self) -> Mapping[int, int]:
-        """The node from which each node's CPUs get memory; empty where no node reports any. For a node without memory
-        it is the nearest one: the largest of several, and of all without a distance table."""
+        """The node from which each node's CPUs get memory: itself, or the nearest and largest one with memory (the
+        largest without a distance table). Empty where no node reports any."""
         own = {node.id: node.memory_kib for node in self.nodes if node.memory_kib}
 
         def rank(node: Node, other: int) -> tuple[bool, int, int, int]:

@@ -133,7 +133,6 @@ RANKS: tuple[Severity, ...] = ("critical", "warning", "unknown")
 
 
 def finding(check: HostCheck, found: Found, *, is_fixable: bool = False) -> CheckFinding:
-    """``is_fixable``: a plan changes one of its targets."""
     return CheckFinding(
         code=check.code,
         severity=found.severity or check.severity,
@@ -153,7 +152,6 @@ def not_known(check: HostCheck, subject: Subject, why: str) -> CheckFinding:
 
 
 def report(reading: HostReading, findings: Iterable[CheckFinding], checks: int) -> CheckReport:
-    """Sorted by severity, code and subject."""
     ordered = sorted(findings, key=lambda each: (RANKS.index(each.severity), each.code, str(each.subject)))
     return CheckReport(
         host=reading.snapshot.host,

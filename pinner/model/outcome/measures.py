@@ -84,8 +84,6 @@ HOST_SERIES = (
 
 @dataclass(frozen=True, slots=True)
 class ThreadCount:
-    """Since the thread started."""
-
     role: TargetKind
     run_ns: int
     wait_ns: int
@@ -188,8 +186,8 @@ def require_series(names: Collection[str], known: Iterable[Series] = (*GUEST_SER
 
 
 def measured(before: Counts, after: Counts) -> Measured:
-    """A new thread counts from its start; an ended one is left out. A source whose counter fell was reset: it is left
-    out of this interval. A series without a source is not known."""
+    """A new thread counts from its start; an ended one is left out, and so is a source whose counter fell (a reset). A
+    series without a source is not known."""
     seconds = after.at - before.at
     rates: dict[str, float | None] = {series.name: None for series in series_of(after.subject)}
     if seconds <= 0:

@@ -261,7 +261,6 @@ class Probe:
 
     @property
     def total_seconds(self) -> int:
-        """Without the time of its runs."""
         return len(self.order) * (self.seconds + WASH_OUT_SECONDS) + WASH_OUT_SECONDS
 
     @property

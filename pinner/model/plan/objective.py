@@ -1,8 +1,5 @@
-"""The objective by which plans are compared; docs/objective.md has the formulas.
-
-Lower is better, 0 is best. A tier, from 1, counts only between plans that are equal in all tiers before it. In a tier,
-weighted terms are added up.
-"""
+"""The objective by which plans are compared (docs/objective.md): lower is better, 0 is best. A tier, from 1, counts
+only between plans that are equal in all tiers before it; its weighted terms are added up."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -93,7 +90,6 @@ class Objective:
             yield tuple(term for term in self.terms if term.tier == tier)
 
     def asking(self, names: frozenset[str]) -> "Objective":
-        """Also for the terms with these names."""
         return Objective(tuple(replace(term, asked=term.asked or term.name in names) for term in self.terms))
 
     def decisive(self) -> tuple[Term, ...]:
@@ -103,7 +99,7 @@ class Objective:
 
     @property
     def gain(self) -> float:
-        """How much lower the decisive tier gets; negative where it rises, 0 where no tier changes."""
+        """Negative where the decisive tier rises, 0 where no tier changes."""
         tier = self.decisive()
         return -rise(tier) if tier else 0
 
@@ -140,7 +136,6 @@ def harm(terms: tuple[Term, ...]) -> float:
 
 
 def value_of(terms: tuple[Term, ...]) -> tuple[float, float]:
-    """The same, before and after."""
     before, after = (math.fsum(term.weight * getattr(term, side) for term in terms) for side in ("before", "after"))
     return round(before, _DIGITS), round(after, _DIGITS)
 
@@ -152,8 +147,8 @@ def compared(
     asked: frozenset[str] | None = None,
     excused: Values = MappingProxyType({}),
 ) -> Objective:
-    """A term without a value counts as 0. ``weights`` has every term; ``asked`` are those that the strategy tries to
-    lower (None: all). A term is excused for its whole rise at most."""
+    """A term without a value counts as 0. ``weights`` has every term; the strategy tries to lower those ``asked``
+    (None: all)."""
     return Objective(tuple(_term(kind, before, after, weights, asked, excused) for kind in TERMS))
 
 
@@ -174,7 +169,6 @@ def _term(
 
 
 def weighted(*given: Values) -> dict[str, float]:
-    """The defaults, then the given weights, of which the last counts most."""
     weights = {kind.name: kind.weight for kind in TERMS}
     for each in given:
         weights.update(each)

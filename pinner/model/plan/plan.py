@@ -225,7 +225,6 @@ def vcpus_by_guest(wanted: Iterable[Wanted]) -> dict[str, dict[int, CpuSet]]:
 
 
 def plan_id(*inputs: bytes) -> str:
-    """``plan-`` and 16 hexadecimal digits of a SHA-256 of everything that the plan depends on."""
     digest = hashlib.sha256(b"\n".join(inputs)).hexdigest()
     return f"plan-{digest[:16]}"
 

@@ -108,7 +108,7 @@ _NUMBER = re.compile("[0-9]{1,18}")
 
 
 def head_of_record(record: AgentRecord) -> ChainHead | None:
-    """What a record centre.head or chain.cut is about; None if it was changed and names no number."""
+    """None if the record was changed and names no number."""
     return ChainHead(int(record.target), record.after) if _NUMBER.fullmatch(record.target) else None
 
 
@@ -122,7 +122,6 @@ def head_text(head: SignedHead) -> str:
 
 
 def named_head(text: str) -> ChainHead | None:
-    """Reads ``head_text``; None for another text."""
     match = _HEAD.fullmatch(text)
     return ChainHead(int(match[1]), match[2]) if match else None
 
@@ -133,7 +132,6 @@ def purged_text(last: ChainHead) -> str:
 
 
 def named_purge(text: str) -> ChainHead | None:
-    """Reads ``purged_text``; None for another text."""
     match = _PURGED.fullmatch(text)
     return ChainHead(int(match[1]), match[2]) if match else None
 
@@ -167,8 +165,8 @@ def refused(run: Run, code: str, at: datetime) -> AgentEvent:
 
 
 def change_text(change: Change, kind: RunKind) -> tuple[str, str]:
-    """Before and after, for the trails of the centre and the agent, which are compared. A rollback makes the change in
-    reverse. Only here does a trail have the number of threads."""
+    """Before and after, for the trails of the centre and the agent, which are compared, so that only here a trail has
+    the number of threads. A rollback makes the change in reverse."""
     before, after = before_and_after(change, always_counted=True)
     return (after, before) if kind == "rollback" else (before, after)
 

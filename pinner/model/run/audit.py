@@ -133,8 +133,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class ChainCheck:
-    """A chain whose last records were deleted is consistent: only a copy of ``head`` that was stored elsewhere shows
-    it."""
+    """A chain without its last records is consistent: only a stored copy of ``head`` shows it."""
 
     ok: bool
     records: int

@@ -17,7 +17,6 @@ gone    its guest, process or thread ended       failed  not made; the prior mas
 undone  the prior masks are restored             stuck   could not be undone, ``error`` says why"""
 
 UNDO_BEGUN: tuple[EntryState, ...] = ("failed", "undone", "stuck")
-"""With one of these, the undo of the entry's group had begun at least."""
 
 RunKind = Literal["apply", "rollback", "release"]
 """release: restores a guest's prior CPUs before it is migrated away, and is not recorded as a placement."""
@@ -167,7 +166,6 @@ class Run:
         return self.kind == "rollback" and not self.undoes
 
     def is_of_earlier_boot(self, boot: str) -> bool:
-        """Its threads have ended: their ids and start times, which count from the boot, belong to others."""
         return boots_differ(self.boot, boot)
 
 
@@ -188,8 +186,6 @@ def is_final(run: Run, entry: Entry) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """The run keeps each under the same name, except ``allow_worse``."""
-
     persist: bool = False
     migrate_memory: bool = False
     all_or_nothing: bool = False
@@ -201,7 +197,6 @@ class ApplyOptions:
 
     @property
     def kept(self) -> dict[str, Any]:
-        """The fields that the run keeps."""
         return {name: value for name, value in asdict(self).items() if name != "allow_worse"}
 
     def with_watch(self) -> "ApplyOptions":
@@ -221,8 +216,6 @@ class InForce:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A change whose record cannot be read, with what else the journal has of it."""
-
     run: str
     seq: int
     why: str

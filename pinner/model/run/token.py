@@ -111,14 +111,12 @@ def parse_token(text: str) -> PresentedToken:
 
 
 def check_name(name: str, field: str) -> str:
-    """Raises Invalid."""
     if not _NAME.fullmatch(name):
         raise Invalid(field, name, "1 to 64 letters, digits and characters of . _ @ -, first a letter or a digit")
     return require_actor(name, field)
 
 
 def check_role(role: str, field: str) -> Role:
-    """Raises Invalid."""
     for known in ROLES:
         if role == known:
             return known
@@ -126,7 +124,6 @@ def check_role(role: str, field: str) -> Role:
 
 
 def check_host(host: str, field: str) -> str:
-    """Raises Invalid."""
     if not host.isprintable() or not 0 < len(host) <= MAX_HOST:
         raise Invalid(field, host, f"the name of a host, 1 to {MAX_HOST} printable characters")
     return host

@@ -1,4 +1,4 @@
-"""The check of the whole audit trail: the centre's chain against the agents' chains and an anchor."""
+"""The check of the centre's chain against the agents' chains and an anchor."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -67,7 +67,7 @@ Decode = Callable[[Any, int], tuple[Mapping[str, object], int]]
 
 
 def bound_properties() -> None:
-    """Let this process drop every refused message, and go on with the next one."""
+    """Drop every refused message, and go on with the next one."""
     registry: Any = kombu.serialization
     registry.register("pinner-refused", None, _refuse_message, _REFUSED)
     for number, decode in tuple(serialization.PROPERTY_CLASSES.items()):
@@ -92,8 +92,8 @@ def _refuse_message(_body: bytes) -> NoReturn:
 
 
 MAX_VALUES = 100_000
-"""Values in a message, counted twice: a notification is JSON in a text of a JSON object. Nova's have some hundreds; one
-about an aggregate has one for each host."""
+"""Values in a message, counted twice: a notification is JSON in a text of a JSON object. Nova's have some hundreds, or
+one for each host of an aggregate."""
 _BEGIN = 4096
 """Bytes of a refused message that are kept."""
 _INNER = "oslo.message"
@@ -101,7 +101,7 @@ json: Any = kombu.utils.json
 
 
 def bound_values(refused: Callable[[object, str], None]) -> None:
-    """Let this process refuse messages with too many values; ``refused`` gets the begin of each, and the reason."""
+    """Refuse messages with too many values; ``refused`` gets the begin of each, and the reason."""
 
     def loads(body: bytes | memoryview | str) -> Any:
         text = body.encode() if isinstance(body, str) else bytes(body)

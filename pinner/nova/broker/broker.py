@@ -1,9 +1,6 @@
-"""The listener's side of the message broker.
-
-oslo.messaging waits for a broker that does not answer, and ends or repeats for ever a refused attempt. Here a refusal
+"""The listener's side of the message broker. oslo.messaging ends or repeats for ever a refused attempt. Here a refusal
 is logged with its remedy and repeated with delays; then the process ends: a listener that hears nothing must not look
-as if it worked.
-"""
+as if it worked."""
 
 import logging
 import threading
@@ -30,7 +27,6 @@ MAX_REFUSALS, MAX_OUTAGES = 5, 10
 """Refusals, and losses of the connection, within WINDOW_SECONDS after which the process ends."""
 WINDOW_SECONDS = 300.0
 POLL_SECONDS = 5.0
-"""The longest wait for a message; then the waiting thread says that it goes on."""
 HANGS_SECONDS = 120.0
 """A thread that has waited so long hangs: oslo.messaging's calls have no time limit."""
 DECLARE_SECONDS = 30.0
@@ -71,13 +67,11 @@ class BrokerFaults:
         self.stopped.wait(delay)
 
     def lost(self, text: str) -> None:
-        """``text``: the log's line."""
         count = self._count(self._outages)
         if count > MAX_OUTAGES:
             self._end(f"the connection to the broker was lost {count} times within {WINDOW_SECONDS:.0f} s: {text}")
 
     def silent(self, seconds: float) -> None:
-        """The broker is connected, and has not answered a call for so many seconds."""
         self._end(f"the broker has not answered for {seconds:.0f} s")
 
     def _count(self, moments: deque[float]) -> int:
@@ -89,15 +83,14 @@ class BrokerFaults:
 
 
 def explained(error: Exception) -> str:
-    """The broker's words in an error of oslo.messaging, and the remedy if one is known."""
     text = str(error).rpartition(" tries: ")[2]
     remedy = next((hint for words, hint in _REMEDIES if words in text), "")
     return f"{text} ({remedy})" if remedy else text
 
 
 class _Server(NotificationServer):  # type: ignore[misc]
-    """oslo.messaging's server, which reports each error of its thread and when the thread last waited for a message. By
-    itself it only logs the errors, and repeats what failed."""
+    """oslo.messaging's server, which only logs errors and repeats what failed. This one reports each error of its
+    thread, and when the thread last waited for a message."""
 
     def __init__(self, transport: object, targets: Sequence[Target], endpoint: object, pool: str | None) -> None:
         super().__init__(transport, targets, dispatcher.NotificationDispatcher([endpoint], None), None, False, pool)

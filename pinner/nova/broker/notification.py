@@ -1,8 +1,6 @@
-"""Nova's notifications: parses the versioned ones, and warns of hosts that send only the others. It does no I/O.
-
-https://docs.openstack.org/nova/latest/reference/notifications.html. Unknown fields are ignored; a missing field that
-pinner needs, and another major version of the payload, are errors.
-"""
+"""Parses Nova's versioned notifications, and warns of hosts that send only the others
+(https://docs.openstack.org/nova/latest/reference/notifications.html). No I/O. Unknown fields are ignored; a missing
+field that pinner needs, and another major version of the payload, are errors."""
 
 import json
 import logging
@@ -112,7 +110,7 @@ class _Instance:
 
 
 def parse(message: Message) -> NovaEvent | None:
-    """The event of a notification; None for one that pinner does not use. Raises Invalid."""
+    """None for one that pinner does not use. Raises Invalid."""
     parts = message.event_type.split(".") if isinstance(message.event_type, str) else []
     if len(parts) < 2:
         raise Invalid("event_type", message.event_type, "words with dots between them, such as instance.create.end")

@@ -30,7 +30,7 @@ class Quarantine:
     """JSON lines, each with the time, the reason and the message. Several threads may use it."""
 
     def __init__(self, file: Path) -> None:
-        """Only the owner can read the files, also rotated ones: messages may contain secrets. Raises OSError."""
+        """Only the owner can read the files: messages may contain secrets. Raises OSError."""
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file
         self._lock = threading.Lock()

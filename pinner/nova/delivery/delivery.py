@@ -1,4 +1,4 @@
-"""Delivers Nova's events to pinner servers, with retries; what cannot be delivered goes to the quarantine."""
+"""Delivers Nova's events to pinner servers, with retries, else to the quarantine."""
 
 import heapq
 import logging
@@ -25,11 +25,10 @@ WORKERS = 48
 """Threads that send events; they mostly wait for servers."""
 WORKERS_PER_HOST = 8
 WORKERS_IN_DOUBT = 36
-"""Threads for the hosts that are not known to answer, one a host, so that threads are left for the others; half as many
-for the hosts whose latest event failed."""
+"""Threads for the hosts that are not known to answer, one a host; half as many for those whose latest event failed."""
 MAX_QUEUED = 10_000
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Seconds before the first and before the last retry. The delay doubles after each attempt."""
+"""Seconds; doubled after each attempt."""
 HANGS_SECONDS = 300.0
 """A delivery asks up to two servers, and waits half a minute for each."""
 MAX_HOSTS = 10_000
@@ -40,7 +39,7 @@ _BEAT_SECONDS = 10.0
 _IN_DOUBT = (WORKERS, WORKERS_IN_DOUBT, WORKERS_IN_DOUBT // 2)
 """For hosts that answer, that are new, and whose latest event failed."""
 MAX_ATTEMPTS = 15
-"""They take nine minutes or more. A host that was restarted runs again by then, and its pinner checks it."""
+"""They take nine minutes or more: a restarted host runs by then, and its pinner checks it."""
 
 
 @dataclass(order=True)
@@ -65,7 +64,7 @@ class DeliveryQueue:
         self._waiting = 0
         self._firsts: dict[int, list[tuple[float, int, str]]] = {workers: [] for workers in _IN_DOUBT}
         """When each host's first event is due, its number and the host, as heaps by the threads that the host may use.
-        An entry stays until it is the first one, although its event has been taken or the host has changed."""
+        An outdated entry stays until it is the first one."""
         self._sending: Counter[str] = Counter()
         """Threads by host."""
         self._changed = threading.Condition()
@@ -73,7 +72,7 @@ class DeliveryQueue:
         self._ignored = Repeated(LOG)
         self._silent: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         """The hosts that did not answer to the end of a guest, and when. Such an event is not repeated: all guests may
-        have been evacuated, and a host that is back finds out by itself."""
+        have been evacuated."""
         self._answering: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         """The hosts that answered the latest event, and when."""
         self._failing: LRUCache[str, float] = LRUCache(MAX_HOSTS)
@@ -88,7 +87,6 @@ class DeliveryQueue:
             thread.start()
 
     def add(self, event: NovaEvent) -> None:
-        """A full queue sends the event to the quarantine."""
         with self._changed:
             full = self._waiting >= MAX_QUEUED
             if not full:
@@ -140,7 +138,6 @@ class DeliveryQueue:
         return min(filter(None, firsts), default=None)
 
     def _valid(self, workers: int) -> _QueuedEvent | None:
-        """Of the hosts that may use so many threads; outdated entries are removed."""
         heap = self._firsts[workers]
         while heap:
             due, number, host = heap[0]
@@ -184,7 +181,6 @@ class DeliveryQueue:
             self._changed.notify()
 
     def _next(self, heartbeat: Heartbeat) -> _QueuedEvent | None:
-        """Wait for the next due event; None after close()."""
         with self._changed:
             while self._open:
                 heartbeat.beat()

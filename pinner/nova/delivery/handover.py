@@ -1,8 +1,6 @@
-"""Sends an event of a guest to pinner, for libvirt's hook script and Nova's hooks.
-
-This runs inside other programs, so it needs only the standard library and Python 3.8. Each line of its settings is
-``name = value``: ``url`` of the pinner server, and the ``token`` that a server needs over TCP.
-"""
+"""Sends an event of a guest to pinner, for libvirt's hook script and Nova's hooks. This runs inside other programs, so
+it needs only the standard library and Python 3.8. Each line of its settings is ``name = value``: ``url`` of the server,
+and the ``token`` for TCP."""
 
 import json
 import sys
@@ -32,8 +30,8 @@ def settings(file: str = CONFIG) -> "dict[str, str]":
 
 
 def send_started(guest: str, event: str, source: str, host: str = "", file: str = CONFIG) -> None:
-    """Report that a guest (its UUID) has started on a host (empty: the server's only one). Raises OSError where pinner
-    does not accept the event, ValueError for wrong settings."""
+    """``guest`` is a UUID; empty ``host``: the server's only one. Raises OSError where pinner does not accept the
+    event, ValueError for wrong settings."""
     server = settings(file)
     body = {"guest": guest, "event": event, "source": source}
     if host:
@@ -45,7 +43,7 @@ def send_started(guest: str, event: str, source: str, host: str = "", file: str 
 
 
 def main() -> int:
-    """The arguments are the guest's UUID, the event and the settings file. Errors are one line on stderr."""
+    """Takes the guest's UUID, the event and the settings file. Errors are one line on stderr."""
     guest, event, file = sys.argv[1:]
     try:
         send_started(guest, event, "libvirt hook", file=file)

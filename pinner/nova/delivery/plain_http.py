@@ -1,9 +1,6 @@
-"""One request over HTTP that ends in time, whatever the server does: a timeout for each part of an answer would let a
-slow server hold the caller for hours.
-
-No proxy is used and no redirect followed: both would get the token. This runs inside Nova and libvirt's hook script, so
-it needs only the standard library and Python 3.8.
-"""
+"""One request over HTTP that ends in time, whatever the server does. No proxy is used and no redirect followed: both
+would get the token. This runs inside Nova and libvirt's hook script, so it needs only the standard library and Python
+3.8."""
 
 from __future__ import annotations
 
@@ -123,7 +120,6 @@ def _answer(sock: socket.socket, request: bytes, end: float, seconds: float, *, 
 
 
 def _parsed(received: bytes) -> tuple[str, str, bytes, bytes]:
-    """The status, its reason, the head and the body."""
     head, end, body = received.partition(b"\r\n\r\n")
     status = head.split(b"\r\n", 1)[0].split(b" ", 2)
     if not end or len(status) < 2 or not status[0].startswith(b"HTTP/1."):
@@ -133,5 +129,4 @@ def _parsed(received: bytes) -> tuple[str, str, bytes, bytes]:
 
 
 def _printable(text: str) -> str:
-    """One line without terminal escapes, for the log of the calling program."""
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -43,7 +43,6 @@ class Destinations:
     """Asks each destination once within KEEP_SECONDS. Several threads may use it."""
 
     def __init__(self, ask: Callable[[str], CpuSet]) -> None:
-        """``ask`` may raise PinnerError."""
         self._ask = ask
         self._guard = threading.Lock()
         self._questions: dict[str, _Question] = {}
@@ -93,7 +92,7 @@ class Sender:
     def __init__(self, server: str, token_file: str | None) -> None:
         """``token_file`` has the servers' token; ``{host}`` in it and in ``server`` is the host's name. Raises Invalid
         for a wrong URL, an unreadable file, and one token of all hosts: whoever can send a notification names a host,
-        and so would choose the server that gets the token."""
+        and so would choose the server that gets it."""
         self._server = server
         self._token_file = token_file or ""
         self._guard = threading.Lock()
@@ -143,7 +142,7 @@ class Sender:
 
 
 def _require_url(server: str) -> None:
-    """Raises Invalid for a URL of which no server can answer; else each event would fail."""
+    """Raises Invalid: else each event would fail."""
     try:
         RemoteService(server, None, PATIENCE).close()
     except Invalid as error:

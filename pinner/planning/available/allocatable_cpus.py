@@ -65,8 +65,6 @@ class RestrictedAffinity:
 
 @dataclass(frozen=True, slots=True)
 class AllocatableCpus:
-    """A host's online CPUs, and sets of them that pinner may not allocate; they may overlap."""
-
     online: CpuSet
     offline: CpuSet
     isolated: CpuSet
@@ -154,7 +152,6 @@ class AllocatableCpus:
         return cpus & union(limit.cpus for limit in self.limits) if self.limits else cpus
 
     def for_vcpus(self, cpus: CpuSet) -> CpuSet:
-        """Of these, the CPUs that Nova and cgroups allow any guest's vCPUs."""
         return self.for_guests(self.nova.for_vcpus(cpus))
 
     def in_turn(self, free: CpuSet, needed: int) -> tuple[CpuSet, ...]:

@@ -26,7 +26,6 @@ def is_excluded_process(process: Process, request: Request) -> bool:
 
 
 def asked_for(process: Process, request: Request) -> bool:
-    """By name or pid: it moves, busy or not."""
     names = request.processes
     return bool(names) and (process.name in names or str(process.pid) in names)
 
@@ -56,7 +55,7 @@ def require_known_guests(snapshot: Snapshot, names: Iterable[str], *, by_uuid: b
 
 
 def unknown_guests(snapshot: Snapshot, names: Iterable[str]) -> tuple[str, ...]:
-    """``names`` may be UUIDs; a guest that does not run is known."""
+    """``names`` may be UUIDs."""
     known = {text for guest in _known_guests(snapshot) for text in guest}
     return tuple(name for name in names if name not in known)
 
@@ -74,7 +73,7 @@ def _is_uuid(name: str) -> bool:
 
 
 def require_running_guests(snapshot: Snapshot, request: Request) -> None:
-    """Raises NotFound for an unknown guest, Invalid for one that is shut off."""
+    """Raises NotFound, and Invalid for one that is shut off."""
     require_known_guests(snapshot, request.guests)
     for guest in snapshot.inactive:
         if guest.name in request.guests or guest.uuid in request.guests:
@@ -87,13 +86,11 @@ _PREFIX = "pinner:"
 
 
 def is_excluded_by_flavor(guest: Guest) -> bool:
-    """A value that is not a boolean excludes nothing."""
     value = _specs(guest).get(EXCLUDED, "")
     return bool(value) and _boolean(value) is True
 
 
 def strategy_of_flavor(guest: Guest, known: Collection[str]) -> str:
-    """Empty where it asks for none of ``known``."""
     strategy = _specs(guest).get(STRATEGY, "")
     return strategy if strategy and strategy in known else ""
 

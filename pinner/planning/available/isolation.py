@@ -1,7 +1,5 @@
-"""How to isolate CPUs from the kernel's scheduler: by boot parameters, or live by a cgroup.
-
-Sources: the kernel's admin-guide/kernel-parameters.txt and cgroup-v2.rst (cpuset.cpus.partition).
-"""
+"""How to isolate CPUs from the kernel's scheduler: by boot parameters, or live by a cgroup
+(admin-guide/kernel-parameters.txt and cgroup-v2.rst)."""
 
 import re
 from collections.abc import Iterator
@@ -33,7 +31,6 @@ _LIVE = (
 
 
 def describe(snapshot: Snapshot, wanted: CpuSet, present: CpuSet) -> Isolation | None:
-    """None where no CPU is wanted."""
     if not wanted:
         return None
     by_boot = for_boot(snapshot, wanted)

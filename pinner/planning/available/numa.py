@@ -87,7 +87,6 @@ def is_bound_to_nodes(guest: Guest) -> bool:
 
 
 def allowed(guest: Guest, cpus: CpuSet) -> CpuSet:
-    """Of these, the CPUs that the cgroups above the guest allow."""
     for limit in guest.cpu_limits:
         cpus &= limit.cpus
     return cpus

@@ -283,8 +283,7 @@ def _may_be_larger(allocatable: AllocatableCpus, request: Request, free: CpuSet)
 
 
 def _others(allocatable: AllocatableCpus, needed: Steps) -> Iterator[Steps]:
-    """Sizes to compare with the present sets: the needed one, then each set one step larger. A housekeeping set made by
-    hand may have any size."""
+    """The needed size, then each set one step larger. A housekeeping set made by hand may have any size."""
     if allocatable.by_hand:
         for housekeeping in range(1, MOST_STEPS):
             emulator = min(needed.emulator, MOST_STEPS - housekeeping)

@@ -1,6 +1,5 @@
 """How many more vCPUs each strategy can place on a host, and how many more guests of one shape, without a move and
-without overcommit: the planner places so many, and not one more. For vCPUs memory does not count; for guests of a
-shape, plans are made."""
+without overcommit. For vCPUs memory does not count; for guests of a shape, plans are made."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
@@ -49,9 +48,8 @@ def capacity(
     mode: Mode | None = None,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> Capacity:
-    """From the recorded placement of ``request``, without the numbers by guest size (``with_sizes``). ``strategies``
-    are those that flavors may ask for (None: the installed ones). Where nothing can be placed, each strategy says why.
-    Raises NotFound for an unknown strategy of the request."""
+    """From the recorded placement of ``request``, without the numbers by guest size. ``strategies``: those that flavors
+    may ask for (None: the installed ones). Raises NotFound for an unknown strategy of the request."""
     known = installed() if strategies is None else strategies
     require_known(request.strategy, known)
     return Capacity(snapshot.host, snapshot.taken_at, mode, request.strategy, _all(snapshot, request, placement, known))
@@ -141,8 +139,8 @@ def shape_rooms(
     placement: Placement | None = None,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> tuple[ShapeRoom, ...]:
-    """From the recorded placement of ``request``. The new guests have just started: none of their memory is resident.
-    Raises NotFound for an unknown strategy of the request."""
+    """From the recorded placement of ``request``. None of the new guests' memory is resident. Raises NotFound for an
+    unknown strategy."""
     known = installed() if strategies is None else strategies
     require_known(request.strategy, known)
     try:

@@ -1,7 +1,5 @@
-"""Which CPUs of a host Nova owns, which pinner may use, and which settings of the two conflict.
-
-Sources of the rules: Nova's nova/conf/compute.py and notifications.py, nova/virt/libvirt/driver.py, nova/rpc.py.
-"""
+"""Which CPUs of a host Nova owns, which pinner may use, and which settings of the two conflict (Nova's
+nova/conf/compute.py and notifications.py, nova/virt/libvirt/driver.py, nova/rpc.py)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping

@@ -99,8 +99,8 @@ _FIRST_TID = 1 << 22
 
 
 def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
-    """Raises NotFound for a guest or node that the host does not have; Invalid for CPUs that are not online, and for
-    more than MAX_NEW_GUESTS guests or MAX_NEW_VCPUS vCPUs; NoFit where no CPU is left."""
+    """Raises NotFound for an unknown guest or node; Invalid for CPUs that are not online, and for more than
+    MAX_NEW_GUESTS guests or MAX_NEW_VCPUS vCPUs; NoFit where no CPU is left."""
     if (count := sum(each.count for each in scenario.add)) > MAX_NEW_GUESTS:
         raise Invalid("add", count, f"at most {MAX_NEW_GUESTS} guests together")
     if (vcpus := sum(each.count * each.shape.vcpus for each in scenario.add)) > MAX_NEW_VCPUS:
@@ -111,7 +111,6 @@ def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
 
 
 def without_guests(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """``names`` may be UUIDs. Raises like Snapshot.running_guest."""
     gone = {snapshot.running_guest(name).uuid for name in names}
     pids = {guest.pid for guest in snapshot.guests if guest.uuid in gone}
     return replace(
@@ -122,8 +121,8 @@ def without_guests(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
 
 
 def with_guests(snapshot: Snapshot, added: Iterable[NewGuests]) -> Snapshot:
-    """With guests new1, new2 and so on, just started: their threads float, and no memory is resident. They get the
-    limits that all guests of the host have."""
+    """With guests new1, new2 and so on, just started: their threads float, no memory is resident, and they have the
+    limits of all guests."""
     everywhere = snapshot.baseline & snapshot.topology.online or snapshot.topology.online
     first = snapshot.guests[0].cpu_limits if snapshot.guests else ()
     limits = tuple(limit for limit in first if all(limit in guest.cpu_limits for guest in snapshot.guests))
@@ -141,8 +140,8 @@ def is_hypothetical(guest: Guest) -> bool:
 
 
 def without_cpus(snapshot: Snapshot, cpus: CpuSet, nodes: Collection[int] = ()) -> Snapshot:
-    """Without these CPUs and nodes, and their memory. Threads that could run nowhere else may run on all CPUs that are
-    left, as the kernel lets them. Raises like ``changed``."""
+    """And without their memory. Threads that could run nowhere else may run on all CPUs that are left, as the kernel
+    lets them. Raises like ``changed``."""
     topology = snapshot.topology
     for node in nodes:
         if node not in (known := [each.id for each in topology.nodes]):

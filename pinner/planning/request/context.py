@@ -108,7 +108,7 @@ class Context:
     bounds: Mapping[str, NumaBound] = field(default_factory=dict)
     """By UUID."""
     cores: Mapping[str, CpuSet] = field(default_factory=dict)
-    """The only CPUs for a guest's vCPUs, by UUID: of one class (core_classes), or one place (explain)."""
+    """The only CPUs for a guest's vCPUs, by UUID: of one class, or one place (explain)."""
     crowded: frozenset[str] = frozenset()
     """Of ``cores``: no cluster has a CPU for each vCPU, though the guest's other bounds have."""
     replaced: frozenset[str] = frozenset()
@@ -208,7 +208,6 @@ class Context:
         return tuple(replace(group, vcpus=vcpus) for group, vcpus in present if vcpus) or (VcpuGroup(()),)
 
     def near(self, guest: Guest, cpus: CpuSet) -> CpuSet:
-        """The part for QEMU's own threads."""
         bound = self.bounds.get(guest.uuid)
         return cpus if bound is None or bound.nodes is None else cpus & bound.nodes
 
@@ -233,7 +232,6 @@ class Context:
         return {vcpu: known[vcpu] for vcpu in guest.plugged if vcpu in known}
 
     def current(self, guest: Guest) -> Mapping[int, CpuSet]:
-        """Empty for a rebalance, and a guest that is placed anew."""
         if self.request.rebalance or guest.uuid in self.replaced:
             return {}
         return guest.vcpu_affinities
@@ -322,7 +320,7 @@ _ID, _TID = attrgetter("id"), attrgetter("tid")
 
 
 def in_order(snapshot: Snapshot) -> Snapshot:
-    """By UUIDs and ids. What is in order stays the same object, because it keeps derived tables."""
+    """By UUIDs and ids. What is in order stays the same object: it keeps derived tables."""
     return replace(
         snapshot,
         topology=_topology_in_order(snapshot.topology),
@@ -373,7 +371,6 @@ def _by_key(values: Iterable[T], key: Callable[[T], Any]) -> tuple[T, ...]:
 
 
 def roles_now(context: Context) -> Roles:
-    """As placed guests use the CPUs now; the others are the host's."""
     snapshot, allocatable = context.snapshot, context.allocatable
     vcpus = vcpu_cpus(snapshot)
     emulators = emulator_cpus(snapshot) - vcpus

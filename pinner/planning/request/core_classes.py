@@ -153,7 +153,6 @@ def _assigned(
 
 
 def _here(context: Context, guest: Guest, choices: tuple[_Choice, ...]) -> _Choice | None:
-    """The smallest that has all CPUs of the guest."""
     masks = context.recorded(guest) or context.current(guest)
     cpus = union(masks.values()) & context.allocatable.online
     return next((each for each in choices if cpus and cpus <= each.cpus), None)

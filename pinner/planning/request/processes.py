@@ -1,5 +1,4 @@
-"""Which processes move, which stay, to which CPUs owners have restricted some, and which of them are the recorded
-ones."""
+"""Which processes move or stay, to which CPUs owners have restricted some, and which of them are the recorded ones."""
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -81,9 +80,9 @@ def allocatable_cpus(
 
 
 def remedy_roles(snapshot: Snapshot) -> Roles:
-    """The CPUs that the remedy of a finding may give to each role: those of a plan of this host, were Nova's
-    cpu_shared_set not set. No vCPU gets CPUs of the host, the host none of that set, and nobody those that a process
-    keeps, even where that blocks a plan. Empty where there is no such plan."""
+    """The CPUs that the remedy of a finding may give to each role: those of a plan of this host without Nova's
+    cpu_shared_set. No vCPU gets CPUs of the host, the host none of that set, and nobody those that a process keeps,
+    even where that blocks a plan. Empty where there is no such plan."""
     request = Request()
     allocatable = allocatable_cpus(replace(snapshot, shared=CpuSet()), request)
     try:
@@ -134,7 +133,7 @@ def _demand(snapshot: Snapshot, request: Request) -> Demand:
 def moving(
     snapshot: Snapshot, request: Request, managed_processes: Container[tuple[int, int]] = ()
 ) -> Iterator[Moving]:
-    """None is real-time: on shared CPUs, a real-time thread stops all the others."""
+    """None is real-time: on shared CPUs, it would stop all other threads."""
     for process in () if request.fix else snapshot.processes:
         requested, busy = is_asked(process, request), process.load > request.busy_threshold
         placed = moves_processes(request) and (busy or (process.pid, process.started) in managed_processes)
@@ -156,7 +155,6 @@ def moves_processes(request: Request) -> bool:
 
 
 def require_asked(snapshot: Snapshot, request: Request) -> None:
-    """Raises NotFound for a process that does not run."""
     names = {process.name for process in snapshot.processes} | {str(process.pid) for process in snapshot.processes}
     for name in request.processes:
         if name not in names:
@@ -164,7 +162,6 @@ def require_asked(snapshot: Snapshot, request: Request) -> None:
 
 
 def require_threshold(snapshot: Snapshot, request: Request) -> None:
-    """Raises Invalid where no process can exceed it."""
     cpus = len(snapshot.topology.cpus)
     if request.busy_threshold > 100 * cpus:
         expected = f"a number of per cent of one CPU from 0 to {100 * cpus}: the host has {cpus} CPUs"
@@ -202,7 +199,6 @@ def process_target(process: Process) -> Target:
 
 
 def _busiest(per_cpu: list[Process]) -> LeftOut:
-    """One entry for all: a host can have hundreds, and none can move."""
     busiest = max(per_cpu, key=lambda process: process.load)
     why = f"{busiest.load:.1f} % of one CPU; a per-CPU kernel thread cannot leave its CPU"
     if len(per_cpu) > 1:

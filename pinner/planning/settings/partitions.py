@@ -13,7 +13,6 @@ _POSSIBLE = "/sys/devices/system/cpu/possible"
 
 
 def why_not_asked(plan: Plan) -> str:
-    """Empty where the request asks for partitions."""
     if plan.request.fix:
         return "the plan's request asks for the cure of findings, and no change of this kind cures one"
     return "" if plan.request.isolation == "live" else "the plan's request does not ask for live isolation"

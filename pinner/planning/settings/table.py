@@ -1,4 +1,4 @@
-"""Every kind with a state: model/kinds.py names the module that it has here."""
+"""Every kind with a state."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,7 +14,6 @@ from pinner.planning.settings.row import PlanRow
 
 
 def _row(kind: TargetKind) -> PlanRow:
-    """Raises ImportError without a module, TypeError without a row."""
     row = getattr(import_module(f"{__package__}.{KINDS[kind].module}"), "ROW", None)
     if not isinstance(row, PlanRow) or (row.additions is None) != (KINDS[kind].remedy is None):
         raise TypeError(f"planning/settings/{KINDS[kind].module}.py needs a ROW, with additions for a setting")
@@ -26,11 +25,8 @@ ROWS: Mapping[TargetKind, PlanRow] = {kind: _row(kind) for kind in WITH_STATE}
 
 
 def with_remedies(plan: Plan, context: Context) -> Plan:
-    """Raises Invalid where the snapshot lacks what the request asks for.
-
-    These changes come first: interrupts leave the CPUs before guests get them. Those inside guests come last, because
-    nothing should wait for a guest's answers.
-    """
+    """Raises Invalid where the snapshot lacks what the request asks for. These changes come first: interrupts leave the
+    CPUs before guests get them. Those inside guests come last: nothing should wait for a guest."""
     for label, row in reversed(tuple(ROWS.items())):
         kind = KINDS[label]
         if row.additions is None or kind.remedy is None or not plan.request.asks_for(kind.remedy):

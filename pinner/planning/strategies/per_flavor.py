@@ -41,7 +41,7 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
 
 
 def refusals(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, str]:
-    """By UUID. Raises the errors of the host's strategy."""
+    """Raises the errors of the host's strategy."""
     _, parts = _parts(context, strategies)
     return {uuid: why for part in parts for uuid, why in part.refused.items()}
 
@@ -111,7 +111,7 @@ def _only(context: Context, guests: Collection[str]) -> Context:
 
 
 def _complete(strategy: Strategy, context: Context) -> Answer:
-    """Raises Invalid with the strategy's name, which the merged answer does not show."""
+    """Raises Invalid with the strategy's name."""
     answer = rules.read(strategy.name, strategy.place(context))
     rules.check_guests(strategy.name, answer, context)
     return answer

@@ -18,8 +18,6 @@ from pinner.planning.strategies.strategy import Strategy, asked_terms
 
 
 class HasMeasured(Protocol):
-    """A placement with its measured value."""
-
     @property
     def measured(self) -> MeasuredPlacement: ...
 
@@ -82,5 +80,4 @@ def measure(context: Context) -> ObjectiveMeasure:
 
 
 def masks(context: Context, wanted: Iterable[Wanted]) -> dict[int, CpuSet]:
-    """By thread id."""
     return {thread.tid: want.cpus for want in wanted for thread in context.threads.get(want.target, ())}

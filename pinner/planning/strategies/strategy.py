@@ -183,7 +183,7 @@ def float_over(context: Context, guest: Guest, group: VcpuGroup, cpus: CpuSet, r
 
 
 def _in_clusters(clusters: tuple[CpuSet, ...], cpus: CpuSet, count: int) -> list[CpuSet]:
-    """A mask for each vCPU: of several clusters, each vCPU gets one, in proportion to their CPUs."""
+    """One of several clusters for each vCPU, in proportion to their CPUs."""
     parts = [cluster & cpus for cluster in clusters for _ in cluster & cpus] or [cpus]
     return [parts[number * len(parts) // count] for number in range(count)]
 

@@ -1,8 +1,6 @@
-"""Checks the centre's audit trail and the agents' trails against each other.
-
-First each agent's trail is read, then the centre's, then what the agents have added meanwhile. So the centre must have
-everything of the first part, and the agent everything of the centre.
-"""
+"""Checks the centre's audit trail and the agents' trails against each other. First each agent's trail is read, then the
+centre's, then what the agents have added: so the centre must have everything of the first part, and the agent
+everything of the centre."""
 
 import itertools
 import re
@@ -44,8 +42,6 @@ class Claim:
 
 
 class AgentCheck:
-    """One agent's trail, and the centre's records about its host."""
-
     def __init__(self, host: str, heads: Iterable[SignedHead], anchors: Iterable[SignedHead], key: str = "") -> None:
         """The centre received ``heads``; the caller kept ``anchors``, and perhaps the agent's ``key``."""
         self.host = host
@@ -84,7 +80,7 @@ class AgentCheck:
 
     @property
     def signed_head(self) -> SignedHead | None:
-        """It is None for a wrong signature or key, too."""
+        """None for a wrong signature or key, too."""
         head = self.head
         return head if head and self._key in ("", head.key) and is_signed(head) else None
 
@@ -195,7 +191,6 @@ class CentreCheck:
         """The first record that pinner never writes, and what it says."""
 
     def observe(self, record: Mapping[str, Any]) -> None:
-        """Takes the records in their order."""
         seq = record["seq"]
         if not self.length:
             self._start = ChainHead(seq - 1, record["previous"])

@@ -98,7 +98,7 @@ def _require_known(host: str, agents: Mapping[str, AgentCheck]) -> None:
 
 
 def _uncovered(trail: Literal["centre", "agent"], host: str, length: int, signed: int) -> Iterator[TrailFinding]:
-    """A finding where a trail continues after its signed head: anybody can add such records."""
+    """Anybody can add records after a trail's signed head."""
     if length > signed:
         name = f"the agent on {host}" if host else "the centre"
         text = f"no signed head covers the records of {name} from {signed + 1} to {length}: they were added to the file"
@@ -123,7 +123,7 @@ class _Parts:
         self._next = next(lines, None)
 
     def of(self, *names: str) -> Iterator[_Line]:
-        """The next lines with these names. A line with more names is of no kind, so nothing goes unread."""
+        """A line with more names is of no kind, so nothing goes unread."""
         while self._next is not None and self._next[1].keys() == set(names):
             yield self._next
             self._next = next(self._lines, None)
@@ -135,7 +135,7 @@ class _Parts:
 
 
 def _start(rows: Iterator[dict[str, Any]]) -> tuple[ChainHead, Iterator[dict[str, Any]]]:
-    """All rows, and the record before the first one, which was exported earlier if CentreCheck finds its export."""
+    """All rows, and the record before the first one."""
     first = next(rows, None)
     if first is None or not isinstance(first["seq"], int) or not isinstance(first["previous"], str):
         return chain.START, rows if first is None else itertools.chain([first], rows)

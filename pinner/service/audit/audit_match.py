@@ -1,8 +1,5 @@
-"""Compares the centre's audit trail with the trail of one agent. Pure.
-
-Both have a record of every action of a run, with the same text (``pinner.model.run.agent_audit``). The agent's trail
-also has earlier heads of the centre's trail.
-"""
+"""Compares the centre's audit trail with that of one agent. Pure. Both have a record of every action of a run, with the
+same text (``pinner.model.run.agent_audit``). The agent's also has earlier heads of the centre's."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -124,7 +121,7 @@ class TrailMatch:
         self._complete = True
 
     def add_centre(self, record: Mapping[str, Any]) -> None:
-        """Takes the records about the agent's host in their order."""
+        """They were made before the centre's are read, so it must have all."""
         if not all(isinstance(record[name], str) for name in _TEXTS):
             return  # it was changed, and the check of its hash says so
         action, result, subject = record["action"], record["result"], record["subject"]
@@ -165,8 +162,6 @@ class TrailMatch:
         return frozenset(self._started - self._ended)
 
     def young_head(self, purged: int, export: int, now: str) -> int:
-        """The centre's last head before record ``purged``, if the agent saw it too late for a record after it to have
-        been removed; else 0."""
         below = {seq: number for number, (_, seq) in self.seen.items() if number < purged}
         last = max(below, default=0)
         return below[last] if last > self._last_old(export, now) else 0
@@ -282,7 +277,6 @@ class TrailMatch:
         return run is None or not (run.begun or (action == AgentAction.RUN_END and run.ended))
 
     def _is_fresh(self, run: _AgentRun, now: str) -> bool:
-        """Whether the run has not ended at ``now``, or so shortly before that the centre may not have stored it."""
         try:
             age = datetime.fromisoformat(now) - datetime.fromisoformat(self._times.get(run.end, now))
         except (TypeError, ValueError):

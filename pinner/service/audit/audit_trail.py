@@ -172,7 +172,6 @@ def _read_newer(agent: Agent, check: AgentCheck) -> None:
 
 
 def _start(agent: Agent) -> ChainHead:
-    """The last record that was removed."""
     first = next(iter(agent.audit_records(0, 1)), None)
     return ChainHead(first.seq - 1, first.previous) if first else START
 

@@ -236,14 +236,13 @@ def _by_subject(findings: Iterable[CheckFinding]) -> Severities:
 
 
 def _is_worse(finding: CheckFinding, before: Severities, then: tuple[tuple[str, Subject], Severity]) -> bool:
-    """Whether it is new, or more severe than before, and as bad as the finding."""
     key, severity = then
     rank = RANKS.index(severity)
     return rank <= RANKS.index(finding.severity) and (key not in before or rank < RANKS.index(before[key]))
 
 
 def _planned(snapshot: Snapshot, line: str) -> Snapshot | None:
-    """The host after the plan; None where pinner does not apply it, or it changes nothing."""
+    """None where pinner does not apply it, or it changes nothing."""
     # Imported here: most hosts have no such finding.
     from pinner.planning import planner
 

@@ -57,7 +57,6 @@ class Hosts:
         return tuple(sorted(self._agents))
 
     def agent(self, host: str) -> Agent:
-        """Raises NotFound."""
         if host not in self._agents:
             raise NotFound("host", host, self.names())
         return self._agents[host]
@@ -75,7 +74,7 @@ class Hosts:
         return host
 
     def snapshot(self, host: str, sample_seconds: float) -> Snapshot:
-        """Has the hints about guests. Raises like Agent.snapshot, StoreUnavailable, and Overloaded where
+        """With the hints about guests. Raises like Agent.snapshot, StoreUnavailable, and Overloaded where
         MEASURING_CALLERS wait."""
         return self._with_hints(host, self._take(host, sample_seconds))
 
@@ -130,7 +129,7 @@ class Hosts:
 
 
 class _Places:
-    """Lets ``most`` callers in at the same time. Another one waits for ``seconds``, and gets Overloaded then."""
+    """Lets ``most`` callers in at the same time. Others wait for ``seconds``, and get Overloaded then."""
 
     def __init__(self, most: int, seconds: float, what: str) -> None:
         self._free = threading.BoundedSemaphore(most)
@@ -158,7 +157,7 @@ class SharedCalls(Generic[T]):
         self._waiting: dict[object, Future[T]] = {}
 
     def call(self, key: object, function: Callable[[], T]) -> T:
-        """Calls with an equal ``key`` do the same; all callers get its exception."""
+        """All callers get its exception."""
         with self._lock:
             shared = self._waiting.get(key)
             if first := shared is None:

@@ -66,7 +66,6 @@ class PlanMaker:
         return plan
 
     def _require_refused(self, plan: str, host: str, request: Request) -> None:
-        """Raises NotFound and Invalid."""
         stored = self._store.plans.get(plan)
         if stored.host != host:
             raise Invalid("replaces", plan, f"a plan of host {host}; this one is of {stored.host}")

@@ -1,5 +1,4 @@
-"""The kept measures of hosts, also those before and after a run and how many of them a watch needs; who delays a guest
-now."""
+"""The kept measures of hosts, those before and after a run, and how many a watch needs; who delays a guest now."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -44,13 +43,12 @@ _KEPT = timedelta(seconds=STEP * ROWS[STEP])
 
 
 def watched_span(watch_seconds: int) -> timedelta:
-    """The time after the run whose steps are compared."""
     return timedelta(seconds=watch_seconds) + LATE
 
 
 def known_span(watch_seconds: int) -> timedelta:
-    """The time before the run whose steps are compared. The history must have it until the last look: if its first
-    steps were lost, the mark would move, and a false stop would be more likely."""
+    """The time before the run whose steps are compared. The history must have it until the last look: lost first steps
+    would move the mark, and make a false stop more likely."""
     return _KEPT - watched_span(watch_seconds) - LEEWAY
 
 
@@ -166,8 +164,8 @@ class RunSampleReader:
 
     def watched(self, run: Run, span: timedelta) -> RunSamples:
         """The samples by which the watch of a run judges it, ``span`` long after it. A policy's watch goes on through
-        the policy's next runs, or there would be no time to find one of them worse, and through the release of another
-        guest. Before the run, the samples since the policy's last run count, if they are enough."""
+        the policy's next runs, or it would never end, and through another guest's release. The samples before are those
+        since the policy's last run, if they are enough."""
         guests, latest = self._guests(run), self.latest(run.host)
         before = max(SPAN, known_span_now(run.watch_seconds, self._now() - run.started_at))
         reading, through = self._read(run, before, span, guests, latest), self._runs_through(run, guests, latest)
@@ -179,8 +177,8 @@ class RunSampleReader:
         )
 
     def changed_again(self, run: Run) -> Run | None:
-        """The latest run of a policy that changed a target of its earlier ``run``, or of a run in between that did so.
-        It must be rolled back first."""
+        """The latest run of a policy that changed a target of its earlier ``run``, or of one in between that did so: it
+        must be rolled back first."""
         latest, targets = None, self._targets(run)
         for later in reversed(self._runs_through(run, self._guests(run), self.latest(run.host))):
             changed = self._targets(later)
@@ -204,7 +202,6 @@ class RunSampleReader:
 
     @staticmethod
     def _is_of_policy(run: Run) -> bool:
-        """A run that a watch has rolled back counts, too."""
         return run.actor == POLICY_ACTOR and run.kind != "release"
 
     def _is_release_beside(self, run: Run, guests: Mapping[str, str]) -> bool:
@@ -246,7 +243,7 @@ class RunSampleReader:
 
 
 def _whole(agent: Agent, begin: datetime, end: datetime, step: int, series: tuple[str, ...]) -> tuple[History, ...]:
-    """Asks for parts where one answer cannot have all values. Raises like Agent.measures."""
+    """In parts where one answer cannot have all values. Raises like Agent.measures."""
     try:
         return agent.measures(begin, end, step, "", series)
     except Invalid as error:

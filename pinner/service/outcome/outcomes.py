@@ -1,4 +1,4 @@
-"""OutcomeKeeper: the measures before and after each run, and the watch of a run that may undo it."""
+"""The measures before and after each run, and the watch of a run that may undo it."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ KEPT = timedelta(days=1)
 """The age of a run up to which its outcome is stored: later its steps are longer than the span."""
 
 _OVER_LATER = (HostUnreachable, HostBusy, Busy, Overloaded, StoreUnavailable)
-"""After these errors a later rollback may succeed. After any other error the watch ends, and a person decides."""
+"""After these errors a later rollback may succeed; after others the watch ends, and a person decides."""
 
 
 class OutcomeKeeper:
@@ -80,7 +80,6 @@ class OutcomeKeeper:
             require_sight(self._samples.before(plan.host, guests, seconds), seconds)
 
     def require_measured(self, host: str) -> None:
-        """Raises NotFound."""
         now = self._now()
         histories = self._hosts.agent(host).measures(now - SPAN, now, STEP, "", JUDGED)
         if not samples(histories, (), STEP):
@@ -188,8 +187,7 @@ class OutcomeKeeper:
         return setback.why if setback is not None and setback.run == run.id else ""
 
     def _without_a_look(self, run: Run, now: datetime, known: str) -> Watch | None:
-        """The end of a watch that cannot go on. A run that a server already found worse (``known``) is undone however
-        late."""
+        """The end of a watch that cannot go on. A run that was found worse (``known``) is undone however late."""
         if run.state not in ("applied", "applied_partly"):
             undo = self._undo_of(run)
             if undo is not None and undo.origin == _origin(run):
@@ -216,8 +214,8 @@ class OutcomeKeeper:
         self._undo(run, why)
 
     def _undo(self, run: Run, why: str) -> None:
-        """The verdict is stored first: if the agent cannot undo the run now, the next pass tries again. The policy
-        stays where a person has set it since."""
+        """The verdict is stored first, for the next pass if the agent cannot undo the run now. The policy stays where a
+        person has set it since."""
         self._runs.get(run.id)  # a purged run gets no verdict
         if self._store.outcomes.watch(run.id) is None:
             self._store.outcomes.put_watch(run.id, Watch("watching", self._now(), why))
@@ -247,8 +245,7 @@ class OutcomeKeeper:
             self._end_watch(run, not_undone(why, error, self._now()))
 
     def _require_ready(self, run: Run) -> None:
-        """Raises HostUnreachable or HostBusy. A refused rollback would be a run of its own, and many of them hide
-        earlier runs."""
+        """Raises HostUnreachable or HostBusy: a refused rollback would be a run, and many of them hide earlier runs."""
         with suppress(NotFound):
             self._hosts.agent(run.host).run(run.id)
         self._runs.require_idle(run.host)
@@ -272,7 +269,6 @@ def _goes_on(stored: Watch | None) -> bool:
 
 
 def require_sight(before: Sequence[Sample], watch_seconds: int) -> None:
-    """Raises TooFewMeasures."""
     if not is_blind(before, least := needed_steps(watch_seconds)):
         return
     missing = least - max(unwatched(before, least).values())

@@ -76,8 +76,8 @@ class Switches:
 
 
 def put_back(runs: RunManager, probe: Probe) -> tuple[str, str]:
-    """Roll back the run of the probe that is in place. Returns the run that could not be undone completely, and why, or
-    two empty texts. Raises HostBusy while a run of the probe is under way, and other errors that may be over later."""
+    """Roll back the run of the probe that is in place. Returns the run that could not be undone completely, and why;
+    else empty texts. Raises HostBusy during a run of the probe, and other errors that may pass."""
     probe_runs = [
         run for run in runs.list(probe.host, PageRequest(MAX_LIMIT), state=None).items if run.origin == probe.mark
     ]

@@ -22,7 +22,7 @@ from pinner.service.policy.observation import Observer
 from pinner.service.policy.policies import HostPolicies
 
 FRESH_SECONDS = 2.0
-"""Callers within this time share a reading: each scheduler of a cloud may ask for each new guest."""
+"""Callers within this time share a reading: schedulers may ask for each new guest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class Observer:
         return tuple(sorted(names))
 
     def note_release(self, host: str, plan: Plan, run: Run) -> Run:
-        """The targets of a release are placed no longer: pinner has moved them, and no other program."""
+        """The targets of a release are placed no longer."""
         placement, since, last = self._recorded(host, self._policies.find(host))
         if placement is not None and run.state in ("applied", "applied_partly"):
             released = {change.target.key for change in plan.changes} - self._unplaced(run)
@@ -101,8 +101,8 @@ class Observer:
         return run
 
     def _recorded(self, host: str, policy: Policy | None) -> tuple[Placement | None, int, int]:
-        """The placement, the number of its last run, and that of the last applied run. These tell which of two
-        placements is newer: the clock may have been set."""
+        """The placement, the number of its last run, and that of the last applied run, which tell without a clock which
+        placement is newer."""
         placement, since = self._store.placements.get(host) or (None, 0)
         last = self._store.runs.last_applied(host)
         if last is None:
@@ -132,7 +132,7 @@ class Observer:
 
 
 def not_in_place(seen: Observation, wanted: Plan, failures: Failures) -> set[TargetKey]:
-    """The targets that the plan could not place, or did not try to. A target that another program moves was placed
+    """The targets that the plan could not place, or did not try to; but one that another program moves was placed
     before, and stays recorded."""
     assert seen.plan is not None
     tried = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}

@@ -97,8 +97,8 @@ class HostPolicies:
             self._hosts.agent(host).publish_policy_set()
 
     def require_compatible(self, host: str, what: str, request: Request | None) -> None:
-        """Raises PolicyConflict where an enforced policy would undo ``what`` at once: anything but a plan of the
-        policy's own request. ``request`` is None for a rollback."""
+        """Raises PolicyConflict where an enforced policy would undo ``what`` at once: anything but a plan of its own
+        request (None for a rollback)."""
         policy = self.find(host)
         if policy is None or policy.mode != "enforce":
             return
@@ -107,7 +107,6 @@ class HostPolicies:
 
 
 def revision(policy: Policy | None) -> str:
-    """Empty where there is no policy."""
     return "" if policy is None else codec.content_hash(policy)
 
 

@@ -1,4 +1,4 @@
-"""The failures of a run, and the stored backoffs of a host, which outlive a restart."""
+"""The failures of a run, and the stored backoffs of a host."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,8 +30,8 @@ def are_of_the_host(failures: Failures) -> bool:
 
 
 def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
-    """The groups that make plan after plan stale; none after one refusal. A guest counts only if two refusals name it:
-    a restarted guest makes one plan stale, too."""
+    """The groups that make plan after plan stale. A guest counts only if two refusals name it: a restart makes one plan
+    stale, too."""
     moving: Failures = {}
     times: Counter[Group] = Counter()
     for refusal in refusals if len(refusals) > 1 else ():

@@ -1,8 +1,5 @@
-"""Keeps a host's policy while a server runs.
-
-One thread reconciles after host events and once per resync interval. A second one measures CPU use for seconds: events
-must not wait for it.
-"""
+"""Keeps a host's policy while a server runs. One thread reconciles after host events and once per resync interval; a
+second one measures CPU use for seconds."""
 
 import logging
 import threading
@@ -24,8 +21,8 @@ POLL_SECONDS = 5.0
 """The longest wait for host events before the policy is read again: another process may have set it."""
 
 QUIET_SECONDS, DEBOUNCE_SECONDS = 0.01, 0.05
-"""A guest's start is several events. Events that follow each other within QUIET_SECONDS lead to one reconcile, which
-begins at most DEBOUNCE_SECONDS after the first of them."""
+"""A guest's start is several events. Those within QUIET_SECONDS of each other lead to one reconcile, at most
+DEBOUNCE_SECONDS after the first."""
 
 SHARE = 3
 """A flood of events costs at most 1/SHARE of a CPU: the controller rests in proportion to the time of its
@@ -46,8 +43,8 @@ MIGRATING_SECONDS = 2.0
 """The time between two reconciles while a guest migrates: libvirt reports only some ends of migrations."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Seconds until the next attempt while the host or the database fails, or while the policy cannot be kept; doubled
-after each attempt. No event tells that an obstacle has ended: a claim on CPUs, for instance."""
+"""Seconds until the next attempt while the host or the database fails, or the policy cannot be kept; doubled. No event
+tells that an obstacle, such as a claim on CPUs, has ended."""
 
 
 class HostReconciler(Protocol):
@@ -80,8 +77,8 @@ class PolicyController:
         metrics: ReconcileMetrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``resync_seconds`` and ``measure_seconds`` are the longest times between two reconciles, and between two
-        measurements of CPU use."""
+        """``resync_seconds`` and ``measure_seconds``: the longest times between two reconciles, and two measurements of
+        CPU use."""
         self._metrics = metrics
         self._reconciler = reconciler
         self._host = host
@@ -115,7 +112,6 @@ class PolicyController:
             thread.start()
 
     def stop(self) -> None:
-        """Waits for a reconcile, but neither for events nor for a sample."""
         for heartbeat in self.heartbeats:
             heartbeat.end()
         self._stop.set()

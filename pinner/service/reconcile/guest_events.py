@@ -1,4 +1,4 @@
-"""Handles events of guests from libvirt's hook, Nova or a script. The facts (the Nova identity, the start of a
+"""Handles events of guests from libvirt's hook, Nova or a script. Their facts (Nova's identity, the start of a
 migration) are stored until the guest is gone."""
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class GuestEventHandler:
         return GuestEventOutcome(host, event.guest, known, run, ignored)
 
     def _store_hint(self, host: str, event: GuestEvent, caller: Caller, summary: str, *, is_here: bool) -> str:
-        """Returns why the event is ignored; empty: it is not."""
+        """Returns why the event is ignored, or nothing."""
         now = self._now()
 
         def after(hint: GuestHint | None) -> tuple[GuestHint | None, str]:

@@ -1,5 +1,5 @@
 """Reconciler finds drift and, by the policy's mode, reports it, proposes a plan, or applies it. RepackProposer proposes
-a plan for guests that have spread over nodes, caches and cores."""
+a plan for guests that have spread."""
 
 import logging
 import threading
@@ -80,7 +80,6 @@ class RepackProposer:
         return Repack(plan.id, spread)
 
     def proposal(self, host: str) -> Repack | None:
-        """The proposal of the host's last dry run, while it is true."""
         return self._proposals.get(host)
 
 
@@ -119,7 +118,7 @@ class Reconciler:
         return self._store.policies.get(host)
 
     def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:
-        """The events that may matter to the host's policy. See Agent.host_events."""
+        """Those that may matter to the host's policy."""
         return self._hosts.agent(host).host_events(after, timeout, self._observer.names_to_watch(host))
 
     def further_events(self, host: str, after: int) -> tuple[HostEvent, ...]:
@@ -128,8 +127,8 @@ class Reconciler:
 
     def release_guest(self, host: str, guest: str, within: CpuSet, reason: str, caller: Caller) -> Run | None:
         """Restore the affinities that a guest (by UUID) had before its placement; None where no change is needed.
-        ``within`` are the CPUs of the guest's destination; empty: not known. No reconcile of the host runs meanwhile.
-        Raises like ``reconcile``."""
+        ``within``: CPUs of its destination; empty: not known. No reconcile of the host runs meanwhile. Raises like
+        ``reconcile``."""
         with self._locks[host]:
             taken = self._hosts.snapshot(host, 0.0)
             done = self._store.runs.recorded_changes(host, guest)
@@ -203,7 +202,7 @@ class Reconciler:
 
     def _enforce(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> DriftReport | None:
         """None, to observe again: the whole plan was undone because of some targets, which back off now; or it is
-        applied, and guests that were left alone may have a place beside it."""
+        applied, and guests that were left alone may have a place."""
         self._plans.keep(seen.snapshot, wanted, caller)
         try:
             run = self._runs.run_to_end(wanted, caller, "apply", seen.policy)
@@ -332,7 +331,7 @@ def _without_backoffs(seen: Observation, plan: Plan) -> Plan:
 
 
 def _nothing_to_apply(wanted: Plan, policy: Policy) -> str:
-    """Why the plan is not applied, whatever was observed; empty where it may be."""
+    """Why the plan is not applied, whatever was observed; else empty."""
     if wanted.blocked:
         return f"the plan is blocked: {wanted.blocked}"
     if not wanted.changes:

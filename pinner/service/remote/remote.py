@@ -1,9 +1,6 @@
 # ruff: noqa: ARG002
-"""RemoteService: the use cases answered by a pinner server over REST.
-
-The ``caller`` arguments are ignored: the server knows its caller by the token, or by the kernel's credentials of the
-Unix socket.
-"""
+"""RemoteService: the use cases answered by a pinner server over REST. The ``caller`` arguments are ignored: the server
+knows its caller by the token, or by the Unix socket."""
 
 import inspect
 import time
@@ -53,7 +50,7 @@ T = TypeVar("T")
 
 
 def _route(use_case: Callable[Concatenate[Service, P], T], route: str) -> Callable[Concatenate["RemoteService", P], T]:
-    """The use case, answered at this route. Arguments that are not in its path are the body, or the query of a GET."""
+    """Arguments that are not in the route's path are the body, or the query of a GET."""
     signature = inspect.signature(use_case)
     kind: type[T] = signature.return_annotation
     method, path = route.split()

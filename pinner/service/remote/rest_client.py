@@ -1,4 +1,5 @@
-"""RestClient: asks a pinner server over REST, and raises the errors that the server sends."""
+"""Asks a pinner server over REST, and raises the errors that it sends, bounded in time and size: the timeouts of httpx
+are for one part each, and a server that sends a byte a second would meet them."""
 
 import re
 import ssl
@@ -85,7 +86,7 @@ class RestClient:
         return read(kind, read_json(self.send(method, path, **given)))
 
     def send(self, method: str, path: tuple[str, ...], **given: Any) -> bytes:
-        """The body of a successful answer. Raises the error that the server sent, HostUnreachable and Invalid."""
+        """Raises the server's error, HostUnreachable and Invalid."""
         with self.reachable(), deadline(self._patience), self._http.stream(method, _url(path), **given) as answer:
             body = content(answer, self._limit)
         if not answer.is_success:
@@ -94,7 +95,6 @@ class RestClient:
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
-        """Raises NotPermitted, HostUnreachable or Invalid where the request cannot be sent or is not answered."""
         try:
             yield
         except httpx.HTTPError as error:
@@ -175,7 +175,6 @@ def _url(path: tuple[str, ...]) -> str:
 
 
 def read_json(content: bytes) -> Any:
-    """Raises PinnerError."""
     try:
         return codec.load(object, content, "answer")
     except Invalid:
@@ -183,7 +182,6 @@ def read_json(content: bytes) -> Any:
 
 
 def read(kind: type[T], value: object) -> T:
-    """Raises PinnerError."""
     try:
         return codec.read(kind, value, "answer")
     except Invalid as error:

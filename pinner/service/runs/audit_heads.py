@@ -1,8 +1,6 @@
-"""Exchanges the heads of the audit trails between the centre and the agents.
-
-The API's user cannot write the agent's chain, so a later change or cut of the centre's records contradicts the centre's
-head in that chain. The centre stores the agent's signed head.
-"""
+"""Exchanges the heads of the audit trails between the centre and the agents. The API's user cannot write the agent's
+chain, so a later change or cut of the centre's records contradicts the centre's head there. The centre stores the
+agent's signed head."""
 
 import logging
 
@@ -37,7 +35,7 @@ class AuditHeads(Worker):
 
     def exchange(self, host: str) -> SignedHead | None:
         """The agent's signed head, after it got the centre's; None where the agent does not answer or has no audit
-        trail (a captured machine): a run must not fail because of that."""
+        trail: a run must not fail because of that."""
         try:
             return self._hosts.agent(host).audit_head(self._store.audit.head())
         except NotFound:

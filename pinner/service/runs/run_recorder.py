@@ -1,5 +1,5 @@
-"""Runs in the central database: RunRecorder stores the news of one run with their audit records, RunCopier fetches them
-from the agents' journals."""
+"""RunRecorder stores the news of one run with their audit records in the central database, RunCopier fetches runs from
+the agents' journals."""
 
 import logging
 import threading
@@ -21,12 +21,10 @@ LOG = logging.getLogger(__name__)
 
 READ_SECONDS = 1.0
 BEGIN_GRACE = timedelta(seconds=5)
-"""The age at which a run that the agent does not know is closed: its process may be about to begin it, and the agent
-refuses the begin of a closed run."""
+"""The age at which a run that the agent does not know is closed there: its process may be about to begin it."""
 
 
 def _is_undone(run: str, journaled: Callable[[str], Run]) -> bool:
-    """A run that the agent has not begun is not undone."""
     try:
         return journaled(run).state in ("rolled_back", "rolled_back_partly")
     except NotFound:
@@ -85,8 +83,8 @@ class RunRecorder:
         self._due.clear()
 
     def undone_later_runs(self, journaled: Callable[[str], Run]) -> list[str]:
-        """The runs that were opened after this rollback of all runs, and that it undid; none of another run.
-        ``journaled`` reads a run from the agent's journal, and raises its errors."""
+        """The runs opened after this rollback of all runs that it undid; else none. ``journaled`` reads a run from the
+        agent's journal, and raises its errors."""
         if not self._run.undoes_all:
             return []
         return [run for run in self._runs.opened_later(self._run) if _is_undone(run, journaled)]

@@ -134,7 +134,6 @@ class RunManager:
         return self._start(run, None, caller)[0]
 
     def _placed_before(self, run: Run) -> str:
-        """The earlier run that made this run's changes; empty if it is not known."""
         if run.state != "applied":
             return ""
         plan = self._plans.get(run.plan)
@@ -191,7 +190,7 @@ class RunManager:
     def _start(
         self, run: Run, plan: Plan | None, caller: Caller, policy: Expected = None
     ) -> tuple[Run, "Future[None]"]:
-        """Returns when the agent has begun the run. Raises the agent's refusal."""
+        """Returns when the agent has begun the run, or raises its refusal."""
         agent = self._hosts.agent(run.host)
         # A reader of the stored run must know it as one of this process, or it closes the run in the agent's journal.
         recorder = self._copier.own(run, caller.request_id)
@@ -227,7 +226,6 @@ class RunManager:
                 raise HostBusy(run.host, other.id)
 
     def _await_end(self, run: Run) -> bool:
-        """False if the agent has not begun the run, or does not say so."""
         if (end := self._ends.get(run.id)) is None:
             self._copier.copied(run)
             return self._has_begun(run)

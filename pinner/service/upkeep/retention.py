@@ -27,8 +27,8 @@ HINTS = timedelta(hours=1)
 Export = Callable[[], Iterable[str]]
 """The lines of a file with the whole audit trail and the agents' trails, which a third party can verify."""
 AGES = 2
-"""The agent keeps its records this many times as long as the centre before an export, so that every export has the
-agent's records that belong to it."""
+"""The agent keeps its records this many times as long as the centre before an export, so that every export has those
+that belong to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,7 @@ class Purged:
 def purge(
     store: Retention, limits: Limits, now: datetime, is_kept: Callable[[str], bool], *, dry_run: bool = False
 ) -> Purged:
-    """Deletes what is old, but no audit records; ``is_kept`` says whether the agent can still undo a run. Raises
-    StoreUnavailable."""
+    """Audit records stay; ``is_kept`` says whether the agent can still undo a run. Raises StoreUnavailable."""
     runs = store.purge_runs(now - limits.runs, is_kept, dry_run=dry_run)
     plans, snapshots = store.purge_plans(now - limits.plans, dry_run=dry_run)
     return Purged(
@@ -70,8 +69,8 @@ def purge(
 
 
 def purge_hints(store: Retention, host: str, now: datetime, has_guest: Callable[[str], bool]) -> int:
-    """Deletes hints on guests that left the host, and returns their number. Nobody reports the end of a guest that a
-    hook reported, or that was evacuated while its host was down. Raises StoreUnavailable, and like ``has_guest``."""
+    """Deletes hints on guests that left the host, and returns their number: nobody reports the end of a guest that a
+    hook reported, or that was evacuated. Raises StoreUnavailable, and like ``has_guest``."""
     return store.purge_hints(host, now - HINTS, has_guest)
 
 
@@ -79,9 +78,8 @@ def export_audit(store: Retention, limits: Limits, now: datetime, host: str, exp
     """Export the audit trail, and delete its old records. None: nothing is due, or another server did it.
 
     Only the whole trail can be verified, so an export has the young records, too. It is due once half of the records
-    are old: a record is written about twice at most. Raises StoreUnavailable, HostUnreachable where an agent does not
-    answer, and Busy where the trails are never at rest; no record is deleted then.
-    """
+    are old: a record is written about twice at most. Raises StoreUnavailable, HostUnreachable, and Busy where the
+    trails are never at rest; no record is deleted then."""
     if limits.audit_folder is None:
         return None
     with only_writer(limits.audit_folder):
@@ -99,7 +97,7 @@ def export_audit(store: Retention, limits: Limits, now: datetime, host: str, exp
 
 
 def cut_chain(chain: AgentChain, trail: AgentTrailFile, folder: Path, limits: Limits, now: datetime) -> Path | None:
-    """Move the old records from the chain to a file in the agent's own folder. None: no record is old enough. Raises
+    """Move the old records from the chain to a file in the agent's own folder. None: there are none. Raises
     StoreUnavailable."""
     last = chain.old(now - AGES * limits.audit, now)
     if last is None:
@@ -142,8 +140,7 @@ class Calendar:
     the clock since when another is waited for.
 
     What is deleted is gone for good, so a clock that is far ahead counts only after some days, in which somebody can
-    set it. A clock that is far behind counts after a day: it must not make the right one look ahead.
-    """
+    set it. One far behind counts after a day: the right one must not look ahead."""
 
     def __init__(self, file: Path, now: Callable[[], datetime]) -> None:
         self._file = file

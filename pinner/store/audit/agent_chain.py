@@ -79,7 +79,7 @@ def _first_kept(through: int) -> Select[tuple[int, str]]:
 
 
 def append_events(connection: Connection, events: Iterable[AgentEvent]) -> None:
-    """Within the caller's transaction: a change and its record are stored together."""
+    """Within the caller's transaction."""
     if rows := [fields_of(event) for event in events]:
         connection.execute(insert(_TABLE), link(_head(connection), rows))
 
@@ -107,7 +107,7 @@ class AgentHeads(Repository):
 
 
 def add_head(connection: Connection, head: SignedHead) -> None:
-    """Within the caller's transaction, unless it is stored already."""
+    """Within the caller's transaction, unless it is stored."""
     row = {name: getattr(head, name) for name in _FIELDS}
     same = {name: row[name] for name in ("host", "seq", "hash")}
     if connection.execute(select(_HEADS.c.seq).filter_by(**same)).one_or_none() is None:

@@ -45,7 +45,7 @@ class Audit(Repository):
             return _start(connection)
 
     def verify(self, observe: Callable[[chain.Fields], None] = lambda _: None) -> ChainCheck:
-        """Check every record that was not deleted; ``observe`` gets each. A missing table or head is a broken trail."""
+        """``observe`` gets each record that was not deleted. A missing table or head is a broken trail."""
         with reading(self._engine) as connection:
             for table in (tables.audit, tables.audit_chain):
                 if not inspect(connection).has_table(table.name):
@@ -80,7 +80,7 @@ def _moment(since: datetime) -> str:
 
 
 def append_events(connection: Connection, events: Iterable[AuditEvent]) -> None:
-    """Within the caller's transaction: an action and its record are stored together."""
+    """Within the caller's transaction."""
     due = [chain.fields_of(event) for event in events]
     if not due:
         return
@@ -96,7 +96,7 @@ def _end_is_known(connection: Connection) -> bool:
 
 
 def chain_row(connection: Connection) -> Row[Any]:
-    """Raises StoreUnavailable without it: nothing can follow an unknown record."""
+    """Raises StoreUnavailable: nothing can follow an unknown record."""
     if not _end_is_known(connection):
         raise StoreUnavailable(where(connection.engine), f"{_NO_END}; restore a backup of the database")
     return connection.execute(select(tables.audit_chain)).one()

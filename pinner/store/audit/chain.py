@@ -21,7 +21,7 @@ Fields = Mapping[str, Any]
 
 
 def record_hash(record: Fields) -> str:
-    """SHA-256 of the canonical JSON (RFC 8785) of every field but the hash."""
+    """SHA-256 of every other field as canonical JSON (RFC 8785)."""
     fields = {name: value for name, value in record.items() if name != "hash"}
     try:
         return hashlib.sha256(canonical(fields)).hexdigest()
@@ -60,8 +60,8 @@ def link(head: ChainHead, events: Iterable[Fields]) -> list[dict[str, Any]]:
 def check(
     records: Iterable[Fields], start: ChainHead, newest: Callable[[], int], observe: Callable[[Fields], None]
 ) -> ChainCheck:
-    """Check each record's hash and its link to the one before. ``newest`` returns the newest record's number.
-    ``observe`` gets every record, also those after a wrong one."""
+    """Check each record's hash and its link to the one before. ``newest`` returns the newest one's number. ``observe``
+    gets every record, also after a wrong one."""
     broken: ChainCheck | None = None
     seq, previous = start.seq, start.hash
     for record in records:

@@ -28,8 +28,8 @@ def repair(engine: Engine, error: BaseException | None) -> str:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a stored value is damaged; other queries may succeed then. Python's sqlite3 has no code for a text that
-    is not UTF-8."""
+    """Whether a stored value is damaged; other queries may succeed. Python's sqlite3 has no code for a text that is not
+    UTF-8."""
     if isinstance(error, ValueError):
         return True
     cause = getattr(error, "orig", None)

@@ -1,9 +1,8 @@
-"""A database, and the two ways to use it: a read transaction, and a durable write transaction.
+"""A database, and its two uses: a read transaction, and a durable write transaction.
 
 There is one writer at a time: by BEGIN IMMEDIATE on SQLite; on PostgreSQL and MariaDB, a write first locks the row of
 ``audit_chain``. So a row that was not found cannot appear before its insert, no two transactions wait for each other,
-and ``seq`` has the order of the commits.
-"""
+and ``seq`` has the order of the commits."""
 
 import logging
 import sqlite3
@@ -71,7 +70,7 @@ def load_driver(url: str | URL) -> Engine:
 
 
 def shown(url: str | URL) -> str:
-    """Without parameters and what stands before the @: both may contain a password."""
+    """Without parameters and credentials, which may have a password."""
     text = str(url).partition("?")[0]
     if "@" in text:
         return text.rpartition("@")[2]
@@ -161,8 +160,8 @@ SYNCHRONOUS = "FULL"
 
 
 def connect(url: str | URL) -> Engine:
-    """Creates a missing SQLite file with its folder, for this user alone: a snapshot has every command line of the
-    host. Raises Invalid and StoreUnavailable."""
+    """Creates a missing SQLite file with its folder, for this user alone: snapshots have every command line. Raises
+    Invalid and StoreUnavailable."""
     engine = engine_of(url)
     make_file(engine)
     return engine
@@ -237,7 +236,7 @@ def translated(engine: Engine) -> Iterator[None]:
 
 
 def where(engine: Engine) -> str:
-    """For a message: an SQLite file's path, or the URL without its password."""
+    """Without the URL's password."""
     if engine.dialect.name == "sqlite":
         return str(engine.url.database)
     return engine.url.set(query={}).render_as_string()
@@ -245,7 +244,7 @@ def where(engine: Engine) -> str:
 
 def _make_file(path: Path) -> None:
     """A process must never open and close a database file without SQLite, which would release its POSIX locks on the
-    file (https://www.sqlite.org/howtocorrupt.html, 2.2). So a file with another name is created and linked."""
+    file (https://www.sqlite.org/howtocorrupt.html, 2.2): so another file is created and linked."""
     try:
         if path.exists():
             if path.is_file() and path.stat().st_size == 0:
@@ -305,9 +304,9 @@ _ENDED_BY_MARIADB = (1047, 1053, 1213, 1927, 2002, 2003, 2006, 2013)
 
 
 def write(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """After a deadlock or a lost connection, ``work`` is run again. Where the connection is lost during the commit, the
-    last audit record of ``work`` shows whether the transaction is stored; a ``work`` without audit records must be
-    repeatable. Raises StoreUnavailable."""
+    """After a deadlock or a lost connection, ``work`` is run again. Where the connection is lost during the commit, its
+    last audit record shows whether the transaction is stored; a ``work`` without audit records must be repeatable.
+    Raises StoreUnavailable."""
     waits = iter(WAITS)
     while True:
         record: tuple[int, str] | None = None

@@ -21,8 +21,7 @@ def page(
     read: Callable[[Row[Any]], T],
     key: str = "id",
 ) -> Page[T]:
-    """The marker is a value of the column ``key``. The newest row is first, with ``asc`` the oldest. Raises Invalid for
-    a limit outside 1 to MAX_LIMIT and for an unknown marker."""
+    """The marker is a value of the column ``key``. The newest row is first, with ``asc`` the oldest. Raises Invalid."""
     if not 1 <= part.limit <= MAX_LIMIT:
         raise Invalid("limit", part.limit, f"a number from 1 to {MAX_LIMIT}")
     downwards = part.direction == "desc"

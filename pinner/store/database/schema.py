@@ -1,8 +1,6 @@
-"""The schema revision of a database, upgrades from earlier releases, and the settings that a server must have.
-
-MariaDB commits each ALTER TABLE by itself, and does not undo a migration that stops half-way. So a table marks the
-migration while it lasts, and a database with this table is refused, with the repair.
-"""
+"""The schema revision of a database, upgrades from earlier releases, and the settings that a server must have. MariaDB
+commits each ALTER TABLE by itself: so a table marks a migration while it lasts, and a database with this table is
+refused, with the repair."""
 
 import os
 import shutil
@@ -64,7 +62,6 @@ def marked(connection: Connection, before: str, target: str) -> Iterator[None]:
 
 
 def is_finished(connection: Connection) -> bool:
-    """False where a migration of MariaDB has stopped half-way."""
     return connection.dialect.name not in MARIADB or not inspect(connection).has_table(_MARK)
 
 
@@ -125,8 +122,7 @@ def current(engine: Engine) -> str:
 
 
 def ensure(engine: Engine) -> None:
-    """Upgrade an empty database, or one of an earlier release. Raises StoreUnavailable, and OtherRevision for any
-    other."""
+    """Raises StoreUnavailable, and OtherRevision where no upgrade leads to this release."""
     with reading(engine) as connection:
         if is_finished(connection) and _version(connection) == NEWEST:
             return
@@ -135,7 +131,7 @@ def ensure(engine: Engine) -> None:
 
 
 def upgrade(engine: Engine) -> None:
-    """All steps are one transaction. Raises like ``ensure``."""
+    """One transaction. Raises like ``ensure``."""
     from alembic import command
 
     with migrating(engine) as connection, _config(connection) as config:
@@ -173,8 +169,8 @@ def _config(connection: Connection) -> Iterator["Config"]:
 
 @contextmanager
 def _resolvable(folder: Path) -> Iterator[Path]:
-    """The folder without symbolic links, which alembic resolves; a copy where a process without root reaches the
-    installation only through open descriptors."""
+    """Without symbolic links, which alembic resolves; a copy where a process without root reaches the installation only
+    through open descriptors."""
     if os.access(folder.resolve(), os.R_OK):
         yield folder
         return

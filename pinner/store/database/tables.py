@@ -1,8 +1,7 @@
-"""The tables. ``seq`` is the order of insertion, and of lists and pages: it needs no clock.
+"""The tables. ``seq`` is the order of insertion, of lists and pages: it needs no clock.
 
-The agent's journal has the same schema, but uses only ``runs``, ``entries`` and ``agent_chain``. A value whose parts
-are never searched is the codec's JSON text; a snapshot and a plan are packed (zlib).
-"""
+The agent's journal uses only ``runs``, ``entries`` and ``agent_chain``. A value whose parts are never searched is the
+codec's JSON text; a snapshot and a plan are packed (zlib)."""
 
 from datetime import datetime
 from typing import Any
@@ -134,8 +133,8 @@ entries = Table(
     Column("mask", LONG_TEXT, nullable=False, server_default=""),
     Index("entries_of_owner", "owner"),
 )
-"""The columns from ``kind`` on repeat parts of a change of affinity for the indices; else they are empty, as in an
-ended rollback of all runs. The owner is a guest's UUID or a process id, ``mask`` the new mask."""
+"""The columns from ``kind`` on repeat parts of a change of affinity for the indices; else, and in an ended rollback of
+all runs, they are empty. The owner is a guest's UUID or a process id, ``mask`` the new mask."""
 
 IN_FORCE = "state IN ('intent', 'done', 'stuck')"
 

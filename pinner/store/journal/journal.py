@@ -42,12 +42,9 @@ _RUN_ID_SECONDS = 2.0
 
 
 class StoredJournal:
-    """Satisfies apply's Journal with a database file and a lock file in one folder.
-
-    A run locks the file from ``begin`` to ``end``. The kernel releases the lock of a dead process, so a ``running`` run
-    was interrupted if the lock is free. It is flock: POSIX record locks do not exclude two journals of one process from
-    each other.
-    """
+    """Satisfies apply's Journal with a database file and a lock file in one folder. A run locks the file from ``begin``
+    to ``end``: a ``running`` run was interrupted if the lock is free. It is flock: POSIX record locks do not exclude
+    two journals of one process from each other."""
 
     def __init__(self, folder: Path) -> None:
         """Raises StoreUnavailable."""
@@ -68,7 +65,7 @@ class StoredJournal:
         require_room(self._lock_path.parent)
 
     def close(self) -> None:
-        """A run that has not ended counts as interrupted from now on."""
+        """A run that has not ended counts as interrupted."""
         self._unlock()
         self._engine.dispose()
 
@@ -206,7 +203,6 @@ class StoredJournal:
             self._noted.clear()
 
     def _wait_for_lock(self, host: str) -> None:
-        """Raises HostBusy."""
         began = time.monotonic()
         while not self._try_lock():
             waited = time.monotonic() - began
@@ -257,12 +253,9 @@ def end_earlier_boots(engine: Engine, boot: str, at: datetime, keeps: Callable[[
 
 
 def distinct_values(column: Column[Any], condition: str) -> Select[tuple[Any]]:
-    """The distinct values of a text column, in the rows that meet a condition (a loose index scan).
-
-    Each value costs one search in the index; SELECT DISTINCT would read all of it
-    (https://www.sqlite.org/lang_with.html). An index on the column must have the same condition (CREATE INDEX ...
-    WHERE), to the letter: SQLite does not compare a bound parameter with it.
-    """
+    """The distinct values of a text column, in the rows that meet a condition (a loose index scan): one search in the
+    index for each, where SELECT DISTINCT would read all of it (https://www.sqlite.org/lang_with.html). An index on the
+    column must have the same condition (CREATE INDEX ... WHERE), to the letter."""
     smallest = select(func.min(column).label("value")).where(text(condition))
     distinct = smallest.where(column >= "").cte("distinct_values", recursive=True)
     following = smallest.where(column > distinct.c.value).scalar_subquery()

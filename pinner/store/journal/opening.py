@@ -1,5 +1,5 @@
-"""Opens the agent's journal. No host may use the folder of another one. Where the file may be damaged, the host can be
-read, but not changed."""
+"""Opens the agent's journal. No host may use the folder of another one. Where the file may be damaged, the host can
+only be read."""
 
 import hashlib
 import hmac
@@ -89,7 +89,7 @@ def open_journal(folder: Path) -> StoredJournal | UnusableJournal:
 
 class JournalRetry(Worker):
     """Opens the journal again and again: a disk may be full for a while. Then it ends the agent by PinnerError; the
-    next start first recovers the run that a dead process left open."""
+    next start first recovers the interrupted run."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__("journal retry", _LIMIT_SECONDS)
@@ -133,7 +133,7 @@ def this_host(name: str, machine_id: Path = MACHINE_ID) -> StateOwner:
 
 
 def require_own_state(folder: Path, host: StateOwner) -> None:
-    """Note in a new state folder that it belongs to this host. Raises Invalid where it belongs to another host (copied,
+    """Note in a new state folder that it belongs to this host. Raises Invalid where it belongs to another one (copied,
     restored or shared) or this host has another name now, and StoreUnavailable."""
     path = folder / OWNER_FILE
     try:

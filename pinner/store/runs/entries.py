@@ -71,7 +71,6 @@ SOME = 500
 
 
 def read_entries(connection: Connection, run: str) -> tuple[Entry, ...]:
-    """By ``seq``; none for an unknown run."""
     query = select(*COLUMNS).filter_by(run=run).order_by(tables.entries.c.seq)
     return tuple(entry_of(row) for row in connection.execute(query))
 
@@ -95,7 +94,6 @@ def write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
 
 
 def correct_entries(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Replace the changes, definitions and found threads of stored entries."""
     table = tables.entries
     for entry in entries:
         row = entry_row(entry)

@@ -41,8 +41,7 @@ class _Closing(NamedTuple):
 
 
 def of_host(host: str) -> Any:
-    """The entries that a rollback of all runs undoes, also the definition of a guest that is gone, until a rollback has
-    restored it."""
+    """The entries that a rollback of all runs undoes, also the definition of a guest that is gone."""
     kept = sa.and_(_LASTING, _ENTRIES.state == "gone", _RUNS.state.not_in(_RESTORED))
     return sa.and_(
         _RUNS.id == _ENTRIES.run,
@@ -53,7 +52,7 @@ def of_host(host: str) -> Any:
 
 
 def placed_processes(connection: sa.Connection) -> dict[ThreadKey, int]:
-    """See Journal.placed_processes. It needs SQLite."""
+    """It needs SQLite."""
     started = json_value(_ENTRIES.change, "$.target.part").label("started")
     since = sa.func.min(json_value(_ENTRIES.lineage, "$.since"))
     query = sa.select(_ENTRIES.owner, started, since).where(sa.text(tables.PROCESSES_IN_FORCE))
@@ -69,8 +68,8 @@ def json_value(
 
 
 def later(connection: sa.Connection, run: str, owners: Iterable[str]) -> Iterator[tuple[str, int, str]]:
-    """The changes (JSON) that later applies made to these owners or to the host itself, latest first, each with its
-    run's id and number."""
+    """The changes (JSON) of later applies to these owners or to the host itself, latest first, each with its run's id
+    and number."""
     began = sa.select(_RUNS.seq).where(_RUNS.id == run).scalar_subquery()
     query = (
         sa.select(_RUNS.id, _RUNS.seq, _ENTRIES.change)
@@ -95,9 +94,9 @@ def result_of(change: Change) -> State | int | tuple[PartPin, ...]:
 
 
 def close_all(connection: sa.Connection, run: Run, own: Iterable[Entry], also: Collection[str] = ()) -> None:
-    """Store the outcome of a rollback of all runs in each entry and run that it undid, and delete the host's recorded
-    placement. Changes of an earlier boot that no definition has are gone. What could not be undone is in the entries of
-    the other runs. A run opened later keeps its state, unless it is one of ``also``."""
+    """Store the outcome of a rollback of all runs in each entry and run that it undid, and delete the recorded
+    placement. Changes of an earlier boot that no definition has are gone; what could not be undone is in the other
+    runs' entries. A run opened later keeps its state, unless it is one of ``also``."""
     began = connection.execute(sa.select(_RUNS.seq).where(_RUNS.id == run.id)).scalar_one()
     before = sa.or_(_RUNS.seq < began, _RUNS.id.in_(also))
     lost = _close_entries(connection, run, {entry.change.target.key: entry for entry in own}, before)
@@ -113,7 +112,6 @@ def close_all(connection: sa.Connection, run: Run, own: Iterable[Entry], also: C
 def _close_entries(
     connection: sa.Connection, run: Run, outcomes: Mapping[TargetKey, Entry], before: sa.ColumnElement[bool]
 ) -> dict[str, bool]:
-    """By run: whether changes of it are still in place."""
     # Where the present boot is not known, no boot counts as an earlier one.
     earlier = sa.and_(_RUNS.boot.not_in(("", run.boot)), sa.literal(run.boot) != "", ~_LASTING)
     query = sa.select(_RUNS.id, _ENTRIES.seq, _ENTRIES.change, earlier.label("earlier"))
@@ -138,7 +136,7 @@ def _closing(row: sa.Row[Any]) -> _Closing:
 
 
 def _end_of(change: _Closing | Damaged, outcomes: Mapping[TargetKey, Entry], boot: str) -> tuple[str, int, str, str]:
-    """The run and number of a change with its new state and error; no state where the rollback has none."""
+    """No state where the rollback has none."""
     if isinstance(change, Damaged):
         return change.run, change.seq, *(("gone", EARLIER_BOOT) if change.has_ended(boot) else ("stuck", change.why))
     outcome = outcomes.get(change.key)

@@ -1,4 +1,4 @@
-"""The outcomes of runs (the end of a watch, the measures), and the probes of plans."""
+"""The outcomes of runs, and the probes of plans."""
 
 from datetime import datetime
 from functools import partial
@@ -38,8 +38,8 @@ class Outcomes(Repository):
         write(self._engine, store)
 
     def due(self, host: str, since: datetime, also: str = "") -> tuple[Run, ...]:
-        """The applies without a stored outcome, and the watched ones without a stored end; oldest first. They changed
-        something and ended after ``since``, except the run ``also`` and runs whose stored watch goes on."""
+        """The applies without a stored outcome, and the watched ones without a stored end, oldest first, that changed
+        something and ended after ``since``; except the run ``also`` and runs whose stored watch goes on."""
         runs = tables.runs.c
         goes_on = runs.id.in_(select(_COLUMNS.run).filter_by(watching=True))
         changed = select(tables.entries.c.run).where(tables.entries.c.run == runs.id).exists()

@@ -82,10 +82,9 @@ class Runs(Repository):
         also: Collection[str] = (),
         corrected: Collection[Entry] = (),
     ) -> bool:
-        """False, and nothing is stored, if it has ended already. A rollback's final state also becomes that of the run
-        that it undid, or of all runs. ``changed`` makes the audit records of the entries that differ from the stored
-        ones. ``head``: the agent's signed head after the run. ``also``: see ``opened_later``. ``corrected``: see
-        apply's Journal."""
+        """False, and nothing is stored, if it has ended already. A rollback's final state becomes that of the run that
+        it undid, or of all. ``changed`` makes the audit records of the entries that differ from the stored ones.
+        ``head``: the agent's signed head. ``also``: see ``opened_later``. ``corrected``: see apply's Journal."""
         entries, events = tuple(entries), tuple(events)
 
         def store(connection: sa.Connection) -> bool:
@@ -131,7 +130,7 @@ class Runs(Repository):
             return tuple(Run(*row) for row in connection.execute(query))
 
     def opened_later(self, run: Run) -> tuple[str, ...]:
-        """The host's runs opened after this one; the agent may have begun them before it."""
+        """The host's runs opened later, which the agent may have begun earlier."""
         runs = tables.runs.c
         since = sa.select(runs.seq).where(runs.id == run.id).scalar_subquery()
         with reading(self._engine) as connection:
@@ -150,13 +149,13 @@ class Runs(Repository):
 
     def last_applied(self, host: str) -> tuple[int, Run] | None:
         """The host's latest apply that succeeded, at least in part, and was not rolled back, with its number; none of a
-        probe. An apply that changed nothing counts until a later rollback, which may undo the changes that it had found
+        probe. One that changed nothing counts until a later rollback, which may undo the changes that it had found
         made."""
         with reading(self._engine) as connection:
             return last_applied(connection, host)
 
     def was_refused(self, plan: str) -> bool:
-        """Whether an apply of the plan was refused as stale, or by the agent's rules, and none applied it."""
+        """As stale, or by the agent's rules, and no apply made it."""
         query = sa.select(tables.runs.c.state, tables.runs.c.error).filter_by(plan=plan, kind="apply")
         with reading(self._engine) as connection:
             runs = connection.execute(query).all()
@@ -164,7 +163,7 @@ class Runs(Repository):
         return refused and not any(state in APPLIED for state, _ in runs)
 
     def last_change(self, host: str, owners: Collection[str]) -> str:
-        """The host's latest run with a change in place of one of these guests or processes; empty if none."""
+        """The host's latest run with a change in place of one of these guests or processes; else empty."""
         runs, table = tables.runs.c, tables.entries.c
         wanted = sorted({owner[:OWNER_LENGTH] for owner in owners})[:_MAX_OWNERS]
         query = (
@@ -204,7 +203,6 @@ class Runs(Repository):
         )
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """By ``seq``; none for an unknown run."""
         with reading(self._engine) as connection:
             return read_entries(connection, run)
 
@@ -301,7 +299,7 @@ _QUERY = _query()
 
 class Placements(Repository):
     def get(self, host: str) -> tuple[Placement, int] | None:
-        """The placement, and the number of the last run that it takes into account."""
+        """With the number of the last run that it takes into account."""
         table = tables.placements.c
         with reading(self._engine) as connection:
             row = connection.execute(sa.select(table.body, table.run_seq).filter_by(host=host)).one_or_none()
@@ -309,7 +307,7 @@ class Placements(Repository):
 
     def put(self, placement: Placement, at: datetime, run_seq: int, last_run: int | None = None) -> None:
         """``run_seq``: the number of the last run that it takes into account. ``last_run``: that of the host's last
-        applied run, as the caller has read it (0: none); nothing is stored if it is another one by now."""
+        applied run, as the caller has read it (0: none); nothing is stored if it is another one."""
         values = {"stored_at": at, "run_seq": run_seq, "body": codec.dump(placement).decode()}
 
         def store(connection: sa.Connection) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SAMPLE_SECONDS = 2.0
 MONITOR: dict["HostState", int] = {"ok": 0, "warning": 1, "critical": 2, "unknown": 0}
-"""The exit status with --monitor. A finding that is not known does not raise it; the line counts these."""
+"""The exit status with --monitor. A finding that is not known does not raise it."""
 UNKNOWN = 3
 """The exit status of a monitoring plug-in that could not check at all."""
 _NEEDS: dict["Needs", str] = {

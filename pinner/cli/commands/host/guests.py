@@ -94,7 +94,6 @@ def list_guests(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _trends(pinner: "Service", host: str) -> dict[str, str]:
-    """Run delay of the vCPUs within the last hour, by the guest's UUID."""
     try:
         histories = pinner.measures(host, Span(), None, (TREND,)).histories
     except PinnerError:

@@ -97,8 +97,7 @@ def show_topology(context: CommandContext, host_now: HostNow) -> None:
 
 
 def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bool = False) -> HostNow:
-    """Only the topology where libvirt does not answer or refuses, unless ``complete``. Raises HostUnreachable where the
-    host does not answer either."""
+    """Only the topology where libvirt does not answer or refuses, unless ``complete``. Raises HostUnreachable."""
     try:
         return HostNow.of(pinner.observe(host, sample_seconds))
     except (HostUnreachable, NotPermitted, Busy) as error:

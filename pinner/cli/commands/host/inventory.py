@@ -91,8 +91,8 @@ def _span(arguments: Namespace) -> float:
 
 
 def save(text: bytes, file: Path) -> None:
-    """Write the file completely or not at all, for its owner only: it contains every command line of the host. Raises
-    Invalid where the path is no place for a file: a device or a symlink would be replaced, too."""
+    """Write the file completely or not at all, for its owner only: it has every command line of the host. Raises
+    Invalid for a device or a symlink."""
     if file.is_symlink() or (file.exists() and not file.is_file()):
         raise Invalid("--save", str(file), "a new or a regular file, or - for stdout; another kind of file is there")
     try:

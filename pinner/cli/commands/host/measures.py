@@ -93,8 +93,8 @@ def top(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _read(pinner: "Service", host: str) -> "tuple[Measures, Measures]":
-    """All measures of the last minute, and one series of the last hour: all of an hour would be too much for hundreds
-    of guests."""
+    """All measures of the last minute, and one series of the last hour: all would be too much for hundreds of
+    guests."""
     hour = pinner.measures(host, Span(), None, (TREND, "use_host"))
     ends = [
         history.begin + timedelta(seconds=history.step * (len(_longest(history)) - 1)) for history in hour.histories
@@ -110,7 +110,7 @@ def _longest(history: "History") -> tuple[float | None, ...]:
 
 @contextmanager
 def _display(out: "Console") -> Iterator[Callable[["Group"], None]]:
-    """Replaces the table on a terminal, and prints a further one in a pipe."""
+    """Replaces the table on a terminal; a pipe gets each."""
     if not out.is_terminal:
         yield out.print
         return
@@ -207,7 +207,6 @@ def chart(context: CommandContext, arguments: Namespace) -> int:
 
 
 def highest(measures: "Measures", series: "Series") -> list[tuple[str, "History"]]:
-    """The host, or the guests with the highest sums."""
     subjects = [history for history in measures.histories if (history.subject == HOST) == (series in HOST_SERIES)]
     values = {history.subject: _known(history, series) for history in subjects}
     known = [history for history in subjects if values[history.subject]]

@@ -65,7 +65,7 @@ def list_processes(context: CommandContext, arguments: Namespace) -> int:
 
 
 def busiest(processes: Iterable["Process"], threshold: float = -1.0) -> list["Process"]:
-    """The highest load first; ``threshold`` is in per cent of one CPU."""
+    """``threshold`` is in per cent of one CPU."""
     return sorted((p for p in processes if p.load > threshold), key=lambda p: (-p.load, p.pid))
 
 

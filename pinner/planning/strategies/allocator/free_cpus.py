@@ -156,13 +156,11 @@ class FreeCpus:
                 self._memory = self._memory.booked(guest, group, node)
 
     def pack_and_take(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
-        """As many as fit."""
         places = self.places(guests, self.pack(guests))
         self.take_packed(guests, places)
         return places
 
     def take_all(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
-        """Raises NoFit."""
         places = {guest.uuid: self.take_best(guest) for guest in guests if not self.is_packed(guest)}
         unplaced = [guest for guest in guests if guest.uuid not in places]
         places |= self.pack_and_take(unplaced) if unplaced else {}

@@ -89,7 +89,6 @@ class FreeCores:
         return _Kind(len(guest.plugged), ranks, needed)
 
     def counted(self, context: Context, cpus: Sequence[int]) -> Sequence[int]:
-        """With smt ``isolate``, the lowest of each core."""
         cores = context.allocatable.cores
         return [cores[cpu].lowest for cpu in cpus] if context.request.smt == "isolate" else cpus
 
