@@ -98,6 +98,7 @@ def read_guest(
     resident = qemu.resident(root, pid) if memory or xml.huge_pages or domain.unread else qemu.Resident({}, {})
     roles = qemu.roles(procfs.threads_of(root, pid))
     vcpus = sorted(roles.vcpus) if domain.unread else xml.vcpus
+    ids = sorted({*xml.iothreads, *roles.iothreads})
     return Guest(
         uuid=domain.uuid,
         name=domain.name,
@@ -105,10 +106,7 @@ def read_guest(
         pid=pid,
         vcpus=tuple(Vcpu(id_, roles.vcpus.get(id_), xml.vcpu_pins.get(id_, unpinned)) for id_ in vcpus),
         emulator=Emulator(xml.emulator_pin or unpinned, roles.emulator, _emulator_policy(domain)),
-        iothreads=tuple(
-            IoThread(id_, roles.iothreads.get(id_), xml.iothread_pins.get(id_, unpinned))
-            for id_ in sorted({*xml.iothreads, *roles.iothreads})
-        ),
+        iothreads=tuple(IoThread(id_, roles.iothreads.get(id_), xml.iothread_pins.get(id_, unpinned)) for id_ in ids),
         vhost_threads=processes.vhost_threads.get(pid, ()),
         memory_kib=sum(resident.per_node.values()) if domain.unread else xml.memory_kib,
         memory_per_node=resident.per_node,
