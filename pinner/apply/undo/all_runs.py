@@ -88,9 +88,11 @@ class _History:
     """The oldest source of each ``inherited`` thread, once prior masks are known."""
 
     def lineage_with(self, latest: Lineage | None, threads: Iterable[ThreadMask]) -> Lineage | None:
-        """The ``latest`` one where all ``threads`` are new: of the first change, or since the guest has started."""
+        """The ``latest`` one where all ``threads`` are new: of the first change, or since the guest has started. A
+        guest with an earlier run's pin in its definition has that mask from its start."""
         known = {*self.masks, *self.inherited}
-        restarts = self.first.change.target.kind != "process" and known.isdisjoint(thread.key for thread in threads)
+        has_other_threads = known.isdisjoint(thread.key for thread in threads)
+        restarts = self.first.change.target.kind != "process" and not self.written and has_other_threads
         return latest if restarts or not known else self.lineage
 
     def give(self, cpus: CpuSet) -> None:
@@ -120,8 +122,6 @@ class _Histories:
         history.runs.add(entry.run)
         if isinstance(change, MetadataChange):
             history.names = self._names(history, change, persist=persist, earlier_boot=earlier_boot)
-        if persist:
-            self._define(history, entry)
         match change:
             case AffinityChange():
                 threads = (*change.before, *entry.found)
@@ -146,6 +146,8 @@ class _Histories:
                 pass
             case _:
                 assert_never(change)
+        if persist:
+            self._define(history, entry)
         if not earlier_boot:
             history.inheritors |= {thread.key: thread for thread in entry.inheritors}
 

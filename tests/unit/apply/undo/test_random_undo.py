@@ -264,6 +264,22 @@ def test_a_mask_that_a_run_between_gave_is_not_that_of_an_earlier_run(tmp_path):
     story.journal.close()
 
 
+@pytest.mark.fault(50)
+@pytest.mark.parametrize("restart", ["the_guest_restarts", "the_host_restarts"])
+def test_a_vcpu_inherits_the_mask_that_a_guest_has_from_its_definition(tmp_path, restart):
+    """It starts before the first run since the guest's restart."""
+    story = Story(tmp_path, 0)
+    story.place("r0", {emulator(): "1"}, persist=True)
+    getattr(story, restart)()
+    story.host.clock += 10
+    story.a_vcpu_is_plugged()
+    story.host.clock += 10
+    story.place("r1", {emulator(): "4"}, persist=False)
+    story.roll_back("")
+    assert set(story.host.kernel().values()) == {"0-7", "5"}, "the definition pins vCPU 1 to CPU 5"
+    story.journal.close()
+
+
 def require_nothing_is_left(story):
     story.happen()
     host = story.host
