@@ -100,13 +100,29 @@ class _History:
         self.given[cpus] = None
 
 
+@dataclass(slots=True)
+class _Holder:
+    """A target that got a mask."""
+
+    history: _History
+    since: Lineage | None
+    """Of the first change that gave it."""
+    until: Lineage | None = None
+    """Of the change that then gave another one."""
+
+    def had_it(self, started: int, seen: Lineage | None) -> bool:
+        """Whether it still had the mask when a thread started that was ``seen`` then."""
+        if self.until is None or seen is None:
+            return True
+        return seen.boot == self.until.boot and started < self.until.since
+
+
 class _Histories:
     def __init__(self, changed: Iterable[InForce | Damaged], boot: str, host: Host) -> None:
         self.damaged: list[Damaged] = []
         self._host = host
         self._histories: dict[TargetKey, _History] = {}
-        self._sources: dict[CpuSet, dict[TargetKey, tuple[_History, Lineage | None]]] = {}
-        """The targets that got a mask, each with the lineage of the first change that gave it."""
+        self._holders: dict[CpuSet, dict[TargetKey, _Holder]] = {}
         for record in changed:
             if isinstance(record, Damaged):
                 self.damaged += [] if record.has_ended(boot) else [record]
@@ -137,8 +153,7 @@ class _Histories:
                         history.inherited[noted.key] = noted, sources
                     else:
                         history.masks[noted.key] = noted
-                history.give(change.after)
-                self._sources.setdefault(change.after, {}).setdefault(change.target.key, (history, entry.lineage))
+                self._hold(change, history, entry.lineage)
             case StateChange():
                 history.masks = {thread.key: thread for thread in entry.found} | history.masks
                 history.give(cpus_of(change.after))
@@ -150,6 +165,14 @@ class _Histories:
             self._define(history, entry)
         if not earlier_boot:
             history.inheritors |= {thread.key: thread for thread in entry.inheritors}
+
+    def _hold(self, change: AffinityChange, history: _History, lineage: Lineage | None) -> None:
+        key = change.target.key
+        for cpus in tuple(history.given)[-1:]:
+            self._holders[cpus][key].until = lineage
+        history.give(change.after)
+        holders = self._holders.setdefault(change.after, {})
+        holders.setdefault(key, _Holder(history, lineage)).until = None
 
     def _define(self, history: _History, entry: Entry) -> None:
         definition, change = entry.definition or NO_PINS, entry.change
@@ -222,19 +245,25 @@ class _Histories:
             history.masks[key] = replace(thread, cpus=cpus)
         return tuple(history.masks.values())
 
-    def _sources_of(self, thread: ThreadMask, history: _History, seen: Lineage | None) -> Iterator[_History]:
-        """The other targets that had the mask when the thread started. ``seen``: of the change that found the
-        thread."""
+    def _sources_of(self, thread: ThreadMask, history: _History, seen: Lineage | None) -> list[_History]:
+        """The other targets that had the mask when the thread started; those that had got another one where no other
+        had it. ``seen``: of the change that found the thread."""
+        sources = list(self._earlier_holders(thread, history, seen))
+        having = [source.history for source in sources if source.had_it(thread.started, seen)]
+        return having or [source.history for source in sources]
+
+    def _earlier_holders(self, thread: ThreadMask, history: _History, seen: Lineage | None) -> Iterator[_Holder]:
         target = history.first.change.target
-        for source, since in self._sources.get(thread.cpus, {}).values():
+        for holder in self._holders.get(thread.cpus, {}).values():
+            source, since = holder.history, holder.since
             other = source.first.change.target
             if source is history or (other.kind == "process") != (target.kind == "process"):
                 continue
             if target.kind != "process":
                 if may_start_threads_of(other, target) and may_inherit_of_guest(thread.started, since, seen):
-                    yield source
+                    yield holder
             elif since is not None and thread.started >= since.since and _same_boot(source, history):
-                yield source
+                yield holder
 
 
 def _known_sources(sources: Iterable[_History], history: _History) -> list[_History]:

@@ -162,6 +162,18 @@ def test_a_vcpu_gets_the_prior_mask_of_the_main_thread(host, journal, order):
     assert {tid: host.kernel()[tid] for tid in (100, 902, 903, WORKER)} == {100: "0-7", 902: "5", 903: "5", 901: "0-7"}
 
 
+def test_a_workers_source_is_the_part_that_had_the_mask_at_its_start(host, journal):
+    """Not the iothread, which an earlier run had given the same mask, and which another program had moved before."""
+    host.move(300, "5")
+    apply(host, journal, "r1", host.change(IOTHREAD, "1"))
+    apply(host, journal, "r2", host.change(IOTHREAD, "2"))
+    apply(host, journal, "r3", host.change(vcpu(0), "1"))
+    start(host, emulator(), vcpu(0))
+    apply(host, journal, "r4", host.change(emulator(), "4"))
+    rollback(host, journal, "")
+    assert (host.kernel()[300], host.kernel()[WORKER]) == ("5", "0-7")
+
+
 @pytest.mark.parametrize("order", ["r1", ""])
 @pytest.mark.parametrize("source", [IOTHREAD, vcpu(0)])
 def test_a_worker_of_a_part_is_restored_where_the_run_placed_the_emulator_too(host, journal, source, order):
