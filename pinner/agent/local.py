@@ -167,7 +167,7 @@ class LocalAgent:
 
     @contextmanager
     def _counted(self, run: Run, state: EntryState, progress: Progress, subject: str = "") -> Iterator[Progress]:
-        """Count the run as idle if it is refused or no entry gets ``state``: a caller can repeat such a run."""
+        """Count a begun run as idle if it is refused then, or no entry gets ``state``: a caller can repeat it."""
         states: set[EntryState] = set()
 
         def watched(entry: Entry, total: int) -> None:

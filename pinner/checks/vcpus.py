@@ -198,8 +198,8 @@ def _wrong_topology(reading: HostReading) -> Iterator[Found]:
 
 
 def _against(cores: Mapping[int, CpuSet], threads: int) -> tuple[int, int]:
-    """How many of the guest's cores are on several of the host, and the other way round. ``cores`` has the host's core
-    of each vCPU."""
+    """How many of the guest's cores are on several of the host, and the other way round. ``cores``: the host's core of
+    each vCPU; ``threads``: vCPUs of a core of the guest."""
     apart = _several((vcpu // threads, core) for vcpu, core in cores.items())
     return apart, _several((core, vcpu // threads) for vcpu, core in cores.items())
 

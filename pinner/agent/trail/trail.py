@@ -131,7 +131,7 @@ class AgentTrailFile:
         refusal_limit: RefusalLimit | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begins the chain, or notes in it that the key has changed. While it cannot be written, every use raises
+        """Begins the chain, or notes in it that the key has changed. Where it cannot be written, every use raises
         StoreUnavailable; reading goes on."""
         self._limit = refusal_limit or RefusalLimit()
         self._heads = CallLimit(clock, MAX_HEADS, "reported heads of the centre")

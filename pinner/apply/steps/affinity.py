@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from pinner.apply.ports import Host, Journal
-from pinner.apply.steps.inheritors import restore_inheritors
-from pinner.apply.steps.masks import PASSES, converge, given_masks, prior_mask
+from pinner.apply.steps.inheritors import PASSES, converge, given_masks, prior_mask, restore_inheritors
 from pinner.apply.steps.metadata import is_named, is_saved
 from pinner.model.change import AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet, union

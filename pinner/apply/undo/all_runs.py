@@ -13,7 +13,7 @@ from typing import assert_never
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps import metadata, state
 from pinner.apply.steps.affinity import of_no_thread
-from pinner.apply.steps.masks import given_masks, prior_mask
+from pinner.apply.steps.inheritors import given_masks, prior_mask
 from pinner.apply.steps.metadata import is_saved, keeps_pins
 from pinner.apply.undo.later_runs import last_of_others
 from pinner.apply.undo.undoing import undoable

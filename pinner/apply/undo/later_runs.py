@@ -11,7 +11,7 @@ from functools import partial
 from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
-from pinner.apply.steps.masks import given_masks, prior_mask
+from pinner.apply.steps.inheritors import given_masks, prior_mask
 from pinner.apply.steps.metadata import as_started
 from pinner.model.change import (
     AffinityChange,

@@ -58,7 +58,7 @@ def with_parents(mount: Mount, path: str) -> Iterator[Path]:
 
 
 def folders_of(root: Path, mount: Mount, tid: int) -> tuple[Path, ...]:
-    """The cpusets that confine a thread, innermost first; none where it has ended."""
+    """The cpusets that confine a thread, innermost first; none where it has ended, or without a controller."""
     if mount.version == "none":
         return ()
     try:

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from pinner.host.kernel import files, kernel, procfs
 from pinner.host.kernel.cgroups import cpu_weight
 from pinner.host.reading import network
-from pinner.host.reading.socket_owners import read_owners
+from pinner.host.reading.network import read_owners
 from pinner.host.reading.throttled import NO_LIMITS, read_throttled
 from pinner.host.settings.coalescing import RECEIVED, with_packet_rates
 from pinner.host.settings.irqs import MAX_IRQS, name_of

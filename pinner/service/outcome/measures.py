@@ -164,8 +164,8 @@ class RunSampleReader:
 
     def watched(self, run: Run, span: timedelta) -> RunSamples:
         """The samples by which the watch of a run judges it, ``span`` long after it. A policy's watch goes on through
-        the policy's next runs, or it would never end, and through another guest's release. The samples before are those
-        since the policy's last run, if they are enough."""
+        the policy's next runs, or there would be no time to find one worse, and through another guest's release. The
+        samples before are those since the policy's last run, if they are enough."""
         guests, latest = self._guests(run), self.latest(run.host)
         before = max(SPAN, known_span_now(run.watch_seconds, self._now() - run.started_at))
         reading, through = self._read(run, before, span, guests, latest), self._runs_through(run, guests, latest)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from support.roots import write
 
-from pinner.host.reading.network import read_counters, read_sockets
-from pinner.host.reading.socket_owners import parse_buffers, read_owners
+from pinner.host.reading.network import parse_buffers, read_counters, read_owners, read_sockets
 from pinner.model.reading import SocketOwner
 
 
