@@ -187,7 +187,6 @@ class HostService:
         )
 
     def _only(self, host: str | None) -> str:
-        """Raises Forbidden for another host, NotFound where the server does not manage the host."""
         if host not in (None, self._host):
             raise Forbidden(f"this token may act on host {self._host!r} only, not on {host!r}")
         if not self.hosts():

@@ -132,7 +132,6 @@ class NewPlan(PlanParameters):
     @field_validator("sample_seconds")
     @classmethod
     def _without_snapshot(cls, value: float | None, others: ValidationInfo) -> float | None:
-        """No new snapshot is taken where a stored one is named."""
         if value is not None and others.data.get("snapshot") is not None:
             raise ValueError("null beside snapshot, which has the CPU use of its own time")
         return value

@@ -61,7 +61,6 @@ class SampleQuery(Input):
 
 
 def _with_busy(threshold: float, others: ValidationInfo) -> float:
-    """Without ``busy``, the threshold decides nothing."""
     if not others.data.get("busy", True):
         raise ValueError("a value beside busy=true; without it all processes are listed")
     return threshold

@@ -202,7 +202,6 @@ class LocalAgent:
         return replace(self._known(run), state="running", started_at=self._now(), ended_at=None, error="")
 
     def _known(self, run: Run) -> Run:
-        """Texts get a limited length; the run gets the facts that only the agent knows."""
         return replace(
             run,
             actor=limits.cut(run.actor),

@@ -354,7 +354,6 @@ def _napi(snapshot: Snapshot, process: Process, nic: Nic) -> Interrupt:
 
 
 def _interfaces(reading: HostReading) -> dict[str, str]:
-    """Of each card that has only one, by PCI address."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     for nic in reading.details.nics:
         if nic.device:

@@ -85,7 +85,6 @@ def _no_room(reading: HostReading) -> Iterator[Found]:
 
 
 def _more(queues: CardQueues | None) -> int:
-    """0: the card can have no more."""
     return queues.most if queues and queues.count < queues.most else 0
 
 

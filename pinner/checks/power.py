@@ -129,7 +129,6 @@ def _work_on_cores(reading: HostReading) -> Iterator[Found]:
 
 
 def _host_work(snapshot: Snapshot) -> Iterator[tuple[Subject, str, CpuSet]]:
-    """Busy processes that somebody put on some CPUs, and the CPUs of all services."""
     for process in snapshot.processes:
         if process.immovable_reason in ("", "restricted", "not-permitted") and not process.kernel:
             busy = [thread for thread in process.threads if thread.load > RESERVING_LOAD]

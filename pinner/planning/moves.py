@@ -175,7 +175,6 @@ def _move(guest: Guest, objective: Objective) -> Move:
 
 
 def _current(context: Context, guest: Guest) -> Mapping[int, CpuSet]:
-    """The recorded CPUs; without a record one CPU for each vCPU; else empty."""
     if context.placement is not None:
         return context.recorded(guest)
     current = context.current(guest)

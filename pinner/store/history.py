@@ -198,7 +198,6 @@ def _put_aside(file: Path, why: str) -> None:
 
 
 def _modified(file: Path) -> float:
-    """0 for a file deleted just now."""
     try:
         return file.stat().st_mtime
     except OSError:

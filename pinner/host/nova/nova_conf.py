@@ -115,7 +115,6 @@ def _text(value: str) -> str:
 
 
 def _one_of(confs: Sequence[NovaConf]) -> NovaConf:
-    """Where CPU sets differ, an error that names them."""
     first = confs[0]
     if all(_decides(each) == _decides(first) for each in confs):
         return first

@@ -147,7 +147,6 @@ def _integer(digits: str) -> int:
 
 
 def _config(result: Any) -> dict[str, str]:
-    """other_config of the only row. Raises ValueError."""
     try:
         kind, pairs = result[0]["rows"][0]["other_config"]
         if kind != "map":
@@ -158,7 +157,6 @@ def _config(result: Any) -> dict[str, str]:
 
 
 def _cpus(config: dict[str, str], name: str) -> CpuSet:
-    """The CPUs of a mask in hexadecimal digits. Raises ValueError."""
     text = config.get(name, "")
     if not text:
         return CpuSet()

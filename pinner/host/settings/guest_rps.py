@@ -303,7 +303,6 @@ def _queues(agent: GuestAgent, name: str, index: int, most: int, what: str) -> I
 
 
 def _queue(agents: Agents, target: Target) -> tuple[GuestAgent, str]:
-    """Raises Gone for a restarted guest or another interface; Invalid."""
     guest, boot, interface, index = (*target.owner.split(" "), "", "", "", "")[:4]
     known = (_UUID, guest), (_UUID, boot), (_NAME, interface), (_NUMBER, index)
     if target.part is None or target.part < 0 or not all(rule.fullmatch(text) for rule, text in known):

@@ -56,7 +56,6 @@ def set_value(root: Path, target: Target, value: Number) -> None:
 
 
 def _path(target: Target) -> tuple[str, str]:
-    """Folder and file name. Raises Invalid for a sysctl that no plan may change."""
     if target.part is not None or target.owner not in SYSCTLS:
         raise Invalid("sysctl", str(target)[:80], f"one of: {', '.join(SYSCTLS)}")
     parent, _, name = target.owner.rpartition(".")

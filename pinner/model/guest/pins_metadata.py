@@ -76,7 +76,6 @@ def _written_pin(element: Element) -> PartPin | None:
 
 
 def _pin(kind: TargetKind, part: str | None, cpus: str | None) -> PartPin | None:
-    """None where a number or a CPU list does not parse."""
     number = int(part) if part and part.isascii() and part.isdecimal() and len(part) < _DIGITS else None
     if (number is None) != (kind == "emulator") or (part is not None and kind == "emulator"):
         return None

@@ -113,7 +113,6 @@ class Request:
         object.__setattr__(self, "weights", checked_weights(self.weights))
 
     def _checked_fix(self) -> tuple[str, ...]:
-        """Sorted. Raises Invalid."""
         if unknown := [code for code in self.fix if code not in FIXES]:
             known = ", ".join(sorted(FIXES))
             expected = f"one of: {known}; for other findings, set the lines by hand that a check shows"

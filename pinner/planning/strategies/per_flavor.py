@@ -111,7 +111,6 @@ def _only(context: Context, guests: Collection[str]) -> Context:
 
 
 def _complete(strategy: Strategy, context: Context) -> Answer:
-    """Raises Invalid with the strategy's name."""
     answer = rules.read(strategy.name, strategy.place(context))
     rules.check_guests(strategy.name, answer, context)
     return answer

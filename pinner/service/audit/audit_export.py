@@ -135,7 +135,6 @@ class _Parts:
 
 
 def _start(rows: Iterator[dict[str, Any]]) -> tuple[ChainHead, Iterator[dict[str, Any]]]:
-    """All rows, and the record before the first one."""
     first = next(rows, None)
     if first is None or not isinstance(first["seq"], int) or not isinstance(first["previous"], str):
         return chain.START, rows if first is None else itertools.chain([first], rows)

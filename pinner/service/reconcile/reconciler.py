@@ -331,7 +331,6 @@ def _without_backoffs(seen: Observation, plan: Plan) -> Plan:
 
 
 def _nothing_to_apply(wanted: Plan, policy: Policy) -> str:
-    """Why the plan is not applied, whatever was observed; else empty."""
     if wanted.blocked:
         return f"the plan is blocked: {wanted.blocked}"
     if not wanted.changes:

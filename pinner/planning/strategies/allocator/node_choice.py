@@ -190,7 +190,6 @@ def memory_shares(guest: Guest) -> dict[NodeId, float]:
 
 
 def _device_nodes(snapshot: Snapshot, guest: Guest) -> list[NodeId]:
-    """Of each of its PCI devices; None: not known."""
     if not guest.pci:
         return []
     addresses = set(guest.pci)
