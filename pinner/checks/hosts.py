@@ -3,7 +3,18 @@
 from collections.abc import Callable, Iterator
 from shlex import quote
 
-from pinner.checks.common import MANY, NUMA_LOCAL, command, host_subject, housekeeping, plans, roles
+from pinner.checks.common import (
+    MANY,
+    NUMA_LOCAL,
+    NotKnown,
+    command,
+    find_each,
+    host_subject,
+    housekeeping,
+    plans,
+    roles,
+)
+from pinner.checks.limits import of_services
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.machine.boot import is_isolated_by_tuned
 from pinner.model.machine.process import FULL_CPU, PLACERS, RESERVING_LOAD, Process, is_another_pinner, is_known_placer
@@ -45,16 +56,28 @@ def _another_pinner(reading: HostReading) -> Iterator[Found]:
 
 
 def _pressure(reading: HostReading) -> Iterator[Found]:
-    stalled = reading.now.pressure.get("system.slice.cpu.some")
-    if stalled is None or stalled < PRESSURE:
+    yield from find_each([reading], host_subject, _waiting_services)
+
+
+def _waiting_services(reading: HostReading) -> Iterator[Found]:
+    """Without what limits explain: to the pressure, a stopped thread waits. Raises NotKnown."""
+    whole = reading.now.pressure.get("system.slice.cpu.some")
+    if whole is None or whole < PRESSURE:
         return
+    limited = of_services(reading)
+    stalled = whole - sum(limited.values())
+    if stalled < PRESSURE:
+        raise NotKnown(
+            f"CPU limits stop services ({next(iter(limited))} the most) {sum(limited.values()):.3g} % of the time, "
+            "and the pressure counts that as waiting"
+        )
     free = housekeeping(reading)
     guests = union(cpus for _, cpus in roles(reading.snapshot))
     yield Found(
         host_subject(reading),
         f"services of the host wait for a CPU in {stalled:.3g} % of the time",
         (
-            Evidence("cpu pressure of system.slice", stalled, "%"),
+            Evidence("cpu pressure of system.slice", whole, "%"),
             Evidence("CPUs without guests", str(free)),
             Evidence("CPUs of guests", str(guests)),
         ),

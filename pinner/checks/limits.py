@@ -11,7 +11,7 @@ from pinner.model.cpuset import union
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import Thread, cgroup_with_parents
 from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
-from pinner.model.reading import HostReading, HostSample
+from pinner.model.reading import SERVICES, HostReading, HostSample
 from pinner.model.text import counted, listed
 
 WARN_PERCENT = 5.0
@@ -55,6 +55,10 @@ class Waits:
         stopped = sum(self._grown(counter) * delay / (self._delays[counter] or 1) for counter in self._counters(tid))
         return Waiting(100 * delay / self._nanoseconds, 100 * min(delay, stopped) / self._nanoseconds)
 
+    def stopped_percent(self, path: str) -> float:
+        """By the limit of the cgroup. Raises NotKnown."""
+        return 100 * self._grown((path, "own_ns")) / self._nanoseconds
+
     def limits(self, tid: int) -> Iterator[str]:
         """The cgroups whose limits stopped the thread's in the sample. Raises NotKnown."""
         for path in cgroup_with_parents(self._now.cgroups.get(tid, "")):
@@ -79,6 +83,15 @@ class Waits:
         earlier = self._before.throttled.get(path)
         before: int = (getattr(earlier, field) or 0) if earlier else 0
         return grown(f"time stopped by the limit of cgroup {path}", before, getattr(self._now.throttled[path], field))
+
+
+def of_services(reading: HostReading) -> Mapping[str, float]:
+    """Per cent of the sample in which a limit stopped a service of the host, all its CPUs together; the most stopped
+    one comes first. Raises NotKnown."""
+    waits = Waits(reading)
+    paths = (path for path in reading.now.throttled if path.partition("/")[0] == SERVICES)
+    stopped = {path.rpartition("/")[2]: waits.stopped_percent(path) for path in paths if reading.before}
+    return dict(sorted(stopped.items(), key=lambda each: -each[1]))
 
 
 def find_limits(reading: HostReading) -> Iterator[Found]:

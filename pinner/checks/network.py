@@ -3,7 +3,17 @@
 from collections.abc import Iterator
 
 from pinner.checks import udp
-from pinner.checks.common import find_each, grown, grown_counters, host_subject, planned_sysctl, rate, sysctl_now
+from pinner.checks.common import (
+    find_each,
+    grown,
+    grown_counters,
+    host_subject,
+    number,
+    planned_sysctl,
+    rate,
+    sysctl,
+    sysctl_now,
+)
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading, SoftnetCpu
 from pinner.model.settings.sysctls import SYSCTLS
@@ -12,9 +22,11 @@ NET = "Linux: Documentation/admin-guide/sysctl/net.rst"
 SNMP = "Linux: Documentation/networking/snmp_counter.rst (TcpExtListenDrops)"
 BACKLOG, BUDGET = "net.core.netdev_max_backlog", "net.core.netdev_budget"
 SOMAXCONN = "net.core.somaxconn"
+BUDGET_TIME, MOST_TIME = "net.core.netdev_budget_usecs", 8000
 CRITICAL_SQUEEZES = 100.0
 """Squeezes in a second on one CPU."""
-LISTEN_DROPS = ("TcpExtListenDrops", "TcpExtListenOverflows")
+OVERFLOWS = "TcpExtListenOverflows"
+LISTEN_DROPS = ("TcpExtListenDrops", OVERFLOWS)
 
 _Pair = tuple[SoftnetCpu, SoftnetCpu]
 
@@ -53,6 +65,9 @@ def _softnet_drops(reading: HostReading) -> Iterator[Found]:
 
 def _squeezed(reading: HostReading) -> Iterator[Found]:
     budget = sysctl_now(reading, BUDGET) or 300
+    is_planned = SYSCTLS[BUDGET].is_good(budget)
+    time = number(reading.details.settings, f"proc/sys/{BUDGET_TIME.replace('.', '/')}")
+    times = () if time is None or time > MOST_TIME else (time,)
 
     def find(pair: _Pair) -> Iterator[Found]:
         squeezed = grown("squeezed", pair[0].squeezed, pair[1].squeezed)
@@ -65,8 +80,13 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
                     *rate("squeezed", squeezed, reading.seconds, "times"),
                     Evidence("processed", handled, "packets"),
                     Evidence("netdev_budget", budget, "packets"),
+                    *(Evidence("netdev_budget_usecs", time, "us") for time in times),
                 ),
-                planned_sysctl(BUDGET, budget, 2 * budget),
+                (
+                    *planned_sysctl(BUDGET, budget, 2 * budget),
+                    # A turn ends by its time, too: the counter has both.
+                    *(line for time in times if is_planned for line in sysctl(BUDGET_TIME, 2 * time)),
+                ),
                 "critical" if squeezed / reading.seconds > CRITICAL_SQUEEZES else None,
                 targets=(SYSCTLS[BUDGET].target,),
             )
@@ -78,9 +98,12 @@ def _listen(reading: HostReading) -> Iterator[Found]:
     def find(_: HostReading) -> Iterator[Found]:
         if lost := grown_counters(reading, LISTEN_DROPS):
             queue = sysctl_now(reading, SOMAXCONN) or 0
+            # The kernel also drops connections without memory for them.
+            is_full = OVERFLOWS in lost or OVERFLOWS not in reading.now.counters
             yield Found(
                 host_subject(reading),
-                "services of the host refuse TCP connections, because their queues are full",
+                "services of the host refuse TCP connections, "
+                f"{'because their queues are full' if is_full else 'and no queue of theirs was full'}",
                 (
                     *(
                         fact
@@ -89,8 +112,8 @@ def _listen(reading: HostReading) -> Iterator[Found]:
                     ),
                     Evidence("somaxconn", queue, "connections"),
                 ),
-                planned_sysctl(SOMAXCONN, queue, 2 * queue),
-                targets=(SYSCTLS[SOMAXCONN].target,),
+                planned_sysctl(SOMAXCONN, queue, 2 * queue) if is_full else (),
+                targets=(SYSCTLS[SOMAXCONN].target,) if is_full else (),
             )
 
     yield from find_each([reading], host_subject, find)

@@ -1,10 +1,13 @@
 """Taps: packets that guests lose on the host's side. Pure."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from shlex import quote
 
-from pinner.checks.common import MANY, SampledNic, command, find_each, growth, rate, sampled_nics
+from pinner.checks.common import MANY, NotKnown, SampledNic, command, find_each, growth, rate, sampled_nics
+from pinner.checks.limits import WARN_PERCENT, Waiting, Waits, split
 from pinner.model.guest.guest import Guest
+from pinner.model.machine.process import Thread
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, Nic
 
@@ -21,7 +24,7 @@ def _taps(reading: HostReading) -> Iterator[tuple[Guest, str]]:
 
 
 def _drops(reading: HostReading) -> Iterator[Found]:
-    owners = {name: guest for guest, name in _taps(reading)}
+    owners, waits = {name: guest for guest, name in _taps(reading)}, Waits(reading)
 
     def find(tap: SampledNic) -> Iterator[Found]:
         guest, nic = owners[tap.nic.name], tap.nic
@@ -37,17 +40,32 @@ def _drops(reading: HostReading) -> Iterator[Found]:
             Evidence("queues", nic.tx_queues),
             Evidence("vCPUs", len(guest.vcpus)),
             Evidence("vhost threads", len(_vhosts(guest))),
+            *(split(worst) if (worst := _worst(guest, waits)) else ()),
         )
+        limited = worst.limited if worst and worst.limited >= WARN_PERCENT else 0.0
+        while_stopped = f", while a CPU limit stops it {limited:.3g} % of the time" if limited else ""
         yield Found(
             Subject("tap", nic.name),
-            f"guest {guest.name} loses {lost / reading.seconds:.3g} packets/s that come from the host",
+            f"guest {guest.name} loses {lost / reading.seconds:.3g} packets/s that come from the host{while_stopped}",
             evidence,
-            (command(f"ip link set dev {quote(nic.name)} txqueuelen {WANTED_QUEUE}"), *_more_queues(guest, nic)),
+            ()
+            if limited
+            else (command(f"ip link set dev {quote(nic.name)} txqueuelen {WANTED_QUEUE}"), *_more_queues(guest, nic)),
             "critical" if share > CRITICAL_SHARE else "warning",
         )
 
     taps = (tap for tap in sampled_nics(reading) if tap.nic.name in owners)
     yield from find_each(taps, lambda tap: Subject("tap", tap.nic.name), find)
+
+
+def _worst(guest: Guest, waits: Waits) -> Waiting | None:
+    """The waiting of the threads that take the packets; none where it is not known."""
+    threads = (*_vhosts(guest), *(vcpu.thread for vcpu in guest.vcpus if vcpu.thread))
+    known = []
+    for thread in threads:
+        with suppress(NotKnown):
+            known.append(waits.of(thread.tid))
+    return max(known, key=lambda each: (each.limited, each.whole), default=None)
 
 
 def _more_queues(guest: Guest, nic: Nic) -> Iterator[Remedy]:
@@ -57,10 +75,10 @@ def _more_queues(guest: Guest, nic: Nic) -> Iterator[Remedy]:
         yield Remedy(f"ethtool -L DEVICE combined {min(len(guest.vcpus), 8)}", f"in guest {guest.name}", "guest owner")
 
 
-def _vhosts(guest: Guest) -> list[str]:
+def _vhosts(guest: Guest) -> list[Thread]:
     """Kernel threads before Linux 6.4, and threads of QEMU since."""
     threads = (*guest.vhost_threads, *guest.emulator.threads)
-    return [thread.name for thread in threads if thread.name.startswith("vhost-")]
+    return [thread for thread in threads if thread.name.startswith("vhost-")]
 
 
 def _short_queue(reading: HostReading) -> Iterator[Found]:

@@ -9,6 +9,9 @@ from pinner.model.plan.plan import NO_ROLES, Roles
 from pinner.model.settings.cards import CardQueues, RefusedSetting, RpsQueue, RxCoalescing, RxRing
 from pinner.model.snapshot import Snapshot
 
+SERVICES = "system.slice"
+"""systemd's cgroup of the services of the host."""
+
 
 @dataclass(frozen=True, slots=True)
 class IrqCounts:
@@ -163,7 +166,8 @@ class HostSample:
     threads: Mapping[int, ThreadTimes] = field(default_factory=dict)
     """By id, those of guests and of the kernel."""
     throttled: Mapping[str, Throttled] = field(default_factory=dict)
-    """By path below the mount, cgroups that a limit of their own stopped, and those of the threads below."""
+    """By path below the mount, cgroups of guests and services that a limit of their own stopped, and those of the
+    guests' threads below."""
     cgroups: Mapping[int, str] = field(default_factory=dict)
     """By thread of a guest, its cgroup where a limit stopped that or one above it."""
     spare_ms: Mapping[int, int] = field(default_factory=dict)

@@ -135,7 +135,10 @@ def _guest_tids(snapshot: Snapshot) -> Iterator[int]:
 
 SETTINGS = (
     "proc/sys/kernel/sched_rt_period_us",
-    *(f"proc/sys/net/core/{name}" for name in ("rmem_default", "rps_sock_flow_entries", "wmem_default", "wmem_max")),
+    *(
+        f"proc/sys/net/core/{name}"
+        for name in ("netdev_budget_usecs", "rmem_default", "rps_sock_flow_entries", "wmem_default", "wmem_max")
+    ),
     "proc/sys/net/ipv4/udp_mem",
     *(f"sys/kernel/mm/ksm/{name}" for name in ("run", "pages_sharing")),
     *(f"sys/kernel/mm/transparent_hugepage/{name}" for name in ("enabled", "defrag")),

@@ -4,7 +4,7 @@ The kernel counts in the cgroup that has the limit: neither the cgroups below no
 6.7, cpu.stat.local of a cgroup has the time of its own limit and of those above it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from pinner.host.kernel import files
 from pinner.host.kernel.cgroups import path_of
 from pinner.host.kernel.kernel import Mount, mount_of
 from pinner.model.machine.process import DEFAULT_PERIOD_US, CpuQuota, cgroup_with_parents
-from pinner.model.reading import Throttled
+from pinner.model.reading import SERVICES, Throttled
 
 _STATS = {"v1": ("throttled_time", 1), "v2": ("throttled_usec", 1000)}
 """The counter of cpu.stat and cpu.stat.local, and its nanoseconds."""
@@ -25,7 +25,7 @@ def read_throttled(root: Path, tids: Collection[int]) -> _Limits:
     """HostSample.throttled and .cgroups. Ended threads, and those that no limit ever stopped, are left out."""
     mount = mount_of(root, "cpu")
     read = cache(lambda path: throttled(mount, path))
-    found: dict[str, Throttled] = {}
+    found = dict(_of_services(mount))
     cgroups: dict[int, str] = {}
     for tid in tids if mount.version != "none" else ():
         try:
@@ -37,6 +37,17 @@ def read_throttled(root: Path, tids: Collection[int]) -> _Limits:
             found |= {**limits, path: own}
             cgroups[tid] = path
     return found, cgroups
+
+
+def _of_services(mount: Mount) -> Iterator[tuple[str, Throttled]]:
+    """Those of the host that a limit of their own ever stopped."""
+    names = files.names(mount.folder / SERVICES) if mount.version != "none" else []
+    for path in (
+        SERVICES,
+        *(f"{SERVICES}/{name}" for name in names if name.endswith((".service", ".slice", ".scope"))),
+    ):
+        if mount.version != "none" and (times := throttled(mount, path)) and times.own_ns:
+            yield path, times
 
 
 def throttled(mount: Mount, path: str) -> Throttled | None:

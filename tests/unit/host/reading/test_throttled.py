@@ -71,6 +71,14 @@ def test_cgroup_v1(tmp_path):
     )
 
 
+def test_the_limits_of_the_services_of_the_host(tmp_path):
+    files = (
+        V2 | v2("system.slice", 0) | v2("system.slice/a.service", 7, 7, "1000 100000") | v2("system.slice/b.service", 0)
+    )
+    limited = {"system.slice/a.service": Throttled(CpuQuota(1000, 100000), 7000, 7000)}
+    assert read_throttled(write(tmp_path, files), []) == (limited, {})
+
+
 @pytest.mark.parametrize(
     "files",
     [

@@ -1,0 +1,123 @@
+"""What looks like the fault of a check, and has another cause: no remedy is proposed that cannot help."""
+
+from dataclasses import replace
+
+import pytest
+from support.made_up.checks.check_cases_network import counters, softnet
+from support.made_up.readings import Seen, counted, findings, nic, placed, reading
+
+from pinner.model.machine.process import CpuQuota
+from pinner.model.reading import HostDetails, HostSample, ThreadTimes, Throttled
+
+SECOND = 10**9
+
+
+def named(of, code):
+    (found,) = (each for each in findings(of) if each.code == code)
+    return found
+
+
+def facts(found):
+    return {each.name: each.value for each in found.evidence}
+
+
+def losing(limited_share):
+    """A guest that loses packets, and whose vhost thread waits 1 s of 2 s, so much of it by a limit."""
+    guest, tap = placed(), nic("tap1", "")
+    (vhost,) = guest.vhost_threads
+    first, last = (
+        HostSample(
+            threads={vhost.tid: ThreadTimes(5, times * SECOND)},
+            cgroups={vhost.tid: "g.scope/emulator"},
+            throttled={"g.scope/emulator": Throttled(CpuQuota(10_000), round(times * limited_share * SECOND), None)},
+        )
+        for times in (0, 1)
+    )
+    return reading(
+        Seen(nics=(tap,), sample=first),
+        Seen(nics=(counted(tap, tx_dropped=50, tx_packets=1000),), sample=last),
+        [guest],
+    )
+
+
+def test_a_longer_queue_gives_a_limited_guest_no_time():
+    found = named(losing(0.8), "tap-drops")
+    assert found.message.endswith("packets/s that come from the host, while a CPU limit stops it 40 % of the time")
+    assert (facts(found)["worst run delay"], facts(found)["by limits"]) == (50.0, 40.0)
+    assert found.remedies == ()
+
+
+def test_a_guest_that_waits_for_a_cpu_may_need_a_longer_queue():
+    found = named(losing(0.0), "tap-drops")
+    assert found.message.endswith("packets/s that come from the host")
+    assert facts(found)["worst run delay"] == 50.0
+    assert found.remedies
+
+
+def pressed(percent, *limited_ms, went_back=False):
+    """Services wait so much of the time, and limits stopped them so many ms of the 2 s."""
+    paths = [f"system.slice/s{number}.service" for number, _ in enumerate(limited_ms)]
+    samples = [
+        HostSample(
+            pressure={"system.slice.cpu.some": percent},
+            throttled={
+                path: Throttled(CpuQuota(9000), times * ms * 10**6, None)
+                for path, ms in zip(paths, limited_ms, strict=True)
+            },
+        )
+        for times in (0, 1)
+    ]
+    return reading(*(reversed(samples) if went_back else samples))
+
+
+@pytest.mark.parametrize(
+    ("of", "severity"),
+    [
+        (pressed(30.0), "critical"),
+        (pressed(30.0, 100), "critical"),
+        (pressed(30.0, 300), "warning"),
+        (pressed(30.0, 300, 200), "unknown"),
+        (pressed(30.0, 1900), "unknown"),
+        (pressed(30.0, 1900, went_back=True), "unknown"),
+    ],
+)
+def test_pressure_that_a_limit_explains_is_no_lack_of_cpus(of, severity):
+    found = named(of, "housekeeping-pressure")
+    assert found.severity == severity
+    if severity == "unknown":
+        assert not found.remedies
+
+
+def test_the_limited_service_is_named():
+    why = "CPU limits stop services (s1.service the most) 75 % of the time, and the pressure counts that as waiting"
+    assert named(pressed(30.0, 300, 1200), "housekeeping-pressure").message == f"not known, because {why}"
+
+
+def test_a_limit_of_guests_is_none_of_the_services():
+    of = pressed(30.0, 1900)
+    moved = [
+        replace(sample, throttled=dict(zip(["machine.slice/g.scope"], sample.throttled.values(), strict=True)))
+        for sample in of.samples
+    ]
+    assert named(replace(of, samples=tuple(moved)), "housekeeping-pressure").severity == "critical"
+
+
+def test_a_turn_ends_by_its_budget_or_by_its_time():
+    of = replace(softnet(squeezed=20), details=HostDetails(settings={"proc/sys/net/core/netdev_budget_usecs": "2000"}))
+    assert facts(named(of, "softnet-squeezed"))["netdev_budget_usecs"] == 2000
+    assert len(named(of, "softnet-squeezed").remedies) == 2
+    planned = replace(of.snapshot, sysctls={**of.snapshot.sysctls, "net.core.netdev_budget": 600})
+    assert [each.line for each in named(replace(of, snapshot=planned), "softnet-squeezed").remedies] == [
+        "sysctl -w net.core.netdev_budget=1200",
+        "net.core.netdev_budget = 1200",
+        "sysctl -w net.core.netdev_budget_usecs=4000",
+        "net.core.netdev_budget_usecs = 4000",
+    ]
+
+
+def test_a_connection_is_refused_without_a_full_queue():
+    full = named(counters(TcpExtListenDrops=4, TcpExtListenOverflows=4), "tcp-listen-drops")
+    assert full.is_fixable
+    other = named(counters(TcpExtListenDrops=4, TcpExtListenOverflows=0), "tcp-listen-drops")
+    assert other.message == "services of the host refuse TCP connections, and no queue of theirs was full"
+    assert (other.remedies, other.is_fixable) == ((), False)
