@@ -4,14 +4,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.hosts import cpus, guest, process, snapshot
+from support.made_up.readings import findings, host
 from support.roots import write
 
 from pinner.host.kernel.kernel import mount_of
+from pinner.host.reading.sampler import take_reading
 from pinner.host.reading.throttled import read_throttled
-from pinner.model.machine.process import CpuQuota
+from pinner.model.guest.guest import Vcpu
+from pinner.model.machine.process import CpuQuota, Thread
 from pinner.model.reading import Throttled
 
 SCOPE = "machine.slice/g1.scope"
@@ -124,3 +130,38 @@ def test_a_real_limit_is_counted(cgroup, of):
     finally:
         busy.send_signal(signal.SIGKILL)
         busy.wait()
+
+
+def test_the_finding_of_a_real_limit_names_it_and_proposes_no_plan(cgroup):
+    """A busy process takes the place of a guest's vCPU."""
+    (cgroup / "vcpu0/cpu.cfs_quota_us").write_text("2000")
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        (cgroup / "vcpu0/tasks").write_text(str(busy.pid))
+        thread = Thread(busy.pid, 7, "CPU 0/KVM", cpus("0-15"))
+        vcpu = guest(1, 1, cpus("0-15"), quotas={"vcpu_quota": CpuQuota(2000)})
+        vcpu = replace(vcpu, vcpus=(Vcpu(0, thread, cpus("0-15")),), pid=busy.pid)
+        of_guest = replace(process(busy.pid, 100.0), threads=(thread,))
+        taken = snapshot(host(), [vcpu], processes=(of_guest,))
+        reading = take_reading(Path("/"), taken, 1.0, sleep=lambda _: until_stopped(busy.pid))
+        (found,) = (each for each in findings(reading) if each.code == "guest-cpu-limit")
+        facts = {each.name: each.value for each in found.evidence}
+        assert facts["limit 1"].startswith("2000 us of each 100000 us, by libvirt's vcpu_quota")
+        assert facts["by limits"] >= 5
+        assert facts["by limits"] + facts["for a CPU"] == pytest.approx(facts["worst run delay"])
+        assert not [remedy for remedy in found.remedies if "pinner" in remedy.line]
+    finally:
+        busy.send_signal(signal.SIGKILL)
+        busy.wait()
+
+
+def until_stopped(tid):
+    """Until the limit has taken a tenth of the time and more."""
+
+    def stopped():
+        throttled, cgroups = read_throttled(Path("/"), [tid])
+        return throttled[cgroups[tid]].own_ns if cgroups else 0
+
+    begin, before = time.monotonic_ns(), stopped()
+    while stopped() - before < 10**8 + (time.monotonic_ns() - begin) // 10:
+        time.sleep(0.05)
