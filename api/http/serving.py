@@ -145,7 +145,7 @@ class Serving:
         self._bound_held()
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Without a file descriptor, asyncio reports an error for each of BACKLOG attempts, a second apart."""
+        """Without a file descriptor, asyncio reports an error for each of BACKLOG attempts, again each second."""
         if isinstance(error := context.get("exception"), OSError) and error.errno in _NO_RESOURCES:
             self._failing.warn("a client of the API cannot be accepted: %s", error)
         else:

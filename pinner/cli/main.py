@@ -75,7 +75,7 @@ first; without a terminal it needs --yes.
 
 
 def make_parser(argv: Sequence[str] = ()) -> Parser:
-    """Of all commands where the arguments name none, as for --help."""
+    """Of the command that the arguments name; of all commands where they name none, as for --help."""
     parser = Parser(prog="pinner", description=DESCRIPTION, epilog=EPILOG, parents=[shared_options()])
     commands = parser.with_commands()
     names = [COMMANDS[argv[0]]] if argv and argv[0] in COMMANDS else dict.fromkeys(COMMANDS.values())

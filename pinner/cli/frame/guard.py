@@ -1,4 +1,4 @@
-"""Runs a command, and reports on stderr, in one line or as JSON, and by the exit status what ends it."""
+"""Runs a command, and reports on stderr what ends it, in one line or as JSON, and by the exit status."""
 
 import errno
 import json

@@ -260,7 +260,7 @@ class Topology:
 
     @cached_property
     def core_count(self) -> int:
-        """The two cores of a module (AMD Bulldozer) are siblings for the kernel, with ids of their own."""
+        """Of online cores. The two of a module (AMD Bulldozer) are siblings for the kernel, with ids of their own."""
         return len({(self.online_cores[cpu.id], cpu.core) for cpu in self.cpus if cpu.online})
 
     @cached_property
