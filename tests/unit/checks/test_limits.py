@@ -8,6 +8,7 @@ from support.made_up.readings import codes, delayed, findings, limited, placed, 
 
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.machine.process import CpuQuota
+from pinner.model.reading import HostSample, ThreadTimes, Throttled
 
 GUEST = placed(quotas={"vcpu_quota": CpuQuota(20_000)})
 EACH = [f"guest/vcpu{vcpu}" for vcpu in range(4)]
@@ -111,6 +112,23 @@ def test_who_set_the_limit(path, guest, who, lines):
     found = named(reading(before, now, guests=[guest]), "guest-cpu-limit")
     assert facts(found)["limit 1"] == f"20000 us of each 100000 us, by {who}"
     assert [each.line for each in found.remedies] == lines
+
+
+def test_a_limit_of_the_emulator_stops_its_threads():
+    guest = replace(GUEST, quotas={"emulator_quota": CpuQuota(20_000)})
+    tids = [thread.tid for thread in guest.emulator.threads]
+    first, last = (
+        HostSample(
+            threads=dict.fromkeys(tids, ThreadTimes(5, times * 10**9)),
+            cgroups=dict.fromkeys(tids, "g.scope/emulator"),
+            throttled={"g.scope/emulator": Throttled(CpuQuota(20_000), times * 10**9, None)},
+        )
+        for times in (0, 1)
+    )
+    found = named(reading(first, last, guests=[guest]), "guest-cpu-limit")
+    assert found.message == "a CPU limit stops 2 threads of guest g1, the worst 25 % of the time"
+    assert facts(found)["stopped"] == f"emulator, emulator thread {tids[1]}"
+    assert facts(found)["limit 1"] == "20000 us of each 100000 us, by libvirt's emulator_quota"
 
 
 def test_a_limit_that_changed_between_the_samples_is_told():
