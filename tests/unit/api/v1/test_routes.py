@@ -213,7 +213,8 @@ def test_the_measures_of_a_host(client):
     assert found.step == 60
     assert found.histories[0].subject == "host"
     assert found.histories[1].values["delay_vcpu"] == (None, 10.0, 20.0, 80.0)
-    assert {series.unit for series in found.guest_series} == {"ms/s", "%", "packets/s", "ms"}
+    assert {series.unit for series in found.guest_series} == {"ms/s", "%", "packets/s", "bits/s", "ms"}
+    assert {series.name for series in found.guest_series if series.better == "higher"} >= {"packets_in", "bits_out"}
     for field, wrong in (("from", "yesterday"), ("to", "2026-03-01"), ("step", "7"), ("step", "")):
         refused = client.get("/v1/hosts/h1/measures", query_string={field: wrong})
         assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, field)
