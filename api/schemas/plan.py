@@ -8,7 +8,17 @@ from pinner.api.schemas.inputs import MAX_NAMES, BusyThreshold, CpuList, Input, 
 from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH, CpuSet
 from pinner.model.kinds import REMEDIES, SettingName
 from pinner.model.plan.objective import MOST_WEIGHT
-from pinner.model.plan.request import FIXES, MAX_BUDGET, MAX_MOVES, Isolating, Request, Smt
+from pinner.model.plan.request import (
+    FIXES,
+    MAX_BUDGET,
+    MAX_MOVES,
+    NUMBERED,
+    Isolating,
+    PinKind,
+    Request,
+    RequestedPin,
+    Smt,
+)
 from pinner.model.policy import Mode, Policy, Setback
 from pinner.model.questions import MAX_MEMORY_KIB, MAX_NEW_GUESTS, GuestShape, NewGuests, Scenario
 
@@ -38,6 +48,32 @@ class Weights(Input):
     remote_devices: _Weight = None
     moved_threads: _Weight = None
     moved_memory: _Weight = None
+
+
+class NewPin(Input):
+    """CPUs for a part of a guest, or for a process."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"kind": {"enum": [*NUMBERED]}}},
+            "then": {"required": ["part"], "properties": {"part": {"type": "integer"}}},
+            "else": {"properties": {"part": {"type": "null"}}},
+        }
+    )
+
+    owner: Name
+    """The name or UUID of the guest, or the name or id of the process."""
+    kind: PinKind
+    """A vCPU, an iothread, the emulator with the vhost threads, or all threads of the guest; or a process of the
+    host."""
+    part: Annotated[int, Field(ge=0, lt=MAX_CPUS), Whole] | None = None
+    """The number of the vCPU or iothread; null for other kinds."""
+    cpus: Annotated[str, Field(min_length=1, max_length=MAX_LENGTH, json_schema_extra={"format": "cpu-ids"})]
+    """The CPUs where its threads may run, such as 0-3,8."""
+
+    def pin(self) -> RequestedPin:
+        """Raises Invalid."""
+        return RequestedPin(self.owner, self.kind, CpuSet.parse(self.cpus, "placement.cpus"), self.part)
 
 
 class PlanParameters(Input):
@@ -90,11 +126,16 @@ class PlanParameters(Input):
             + " ".join(f"{kind.remedy}: {kind.summary}." for kind in REMEDIES.values()),
         ),
     ] = _DEFAULT.remedies
+    placement: Annotated[tuple[NewPin, ...], Field(max_length=MAX_NAMES)] = ()
+    """CPUs by hand, each part once: the plan places these parts alone, and the strategy is `manual`. Beside it,
+    `guests`, `processes`, `with`, `fix` and `rebalance` are not set. Where a part has these CPUs by an operator's pin,
+    the pin becomes pinner's; a rollback gives it back."""
 
     def request(self) -> Request:
         """Raises Invalid."""
         fields = {name: getattr(self, name) for name in Request.__dataclass_fields__ if hasattr(self, name)}
-        return Request(**(fields | {"weights": self.weights.model_dump(exclude_none=True)}))
+        pins = tuple(pin.pin() for pin in self.placement)
+        return Request(**(fields | {"weights": self.weights.model_dump(exclude_none=True), "placement": pins}))
 
 
 Fix = Annotated[

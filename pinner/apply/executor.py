@@ -10,7 +10,7 @@ from pinner.apply import steps
 from pinner.apply.notes import Notes, reported, require_read, words
 from pinner.apply.ports import Admission, Admit, Host, Journal, Part, Progress
 from pinner.apply.steps.memory import memory_changes
-from pinner.apply.steps.metadata import with_metadata
+from pinner.apply.steps.metadata import is_named, with_metadata
 from pinner.apply.transaction import Transaction
 from pinner.apply.undo.all_runs import whole_undo
 from pinner.apply.undo.later_runs import corrected_later_runs
@@ -196,7 +196,7 @@ def changes_to_make(
         if pending and change.target.kind in INSIDE:
             continue
         try:
-            inspection = _inspected(change, host)
+            inspection = _inspected(change, host, by_hand=bool(plan.request.placement))
         except Gone as error:
             # A guest that has ended frees CPUs that the plan does not use.
             gone += [str(error)] if change.target.kind not in ALONE else []
@@ -216,11 +216,14 @@ def changes_to_make(
     return () if inspected and not pending else plan.changes
 
 
-def _inspected(change: PlannedChange, host: Host) -> steps.Inspection:
-    """A setting that cannot be read now counts as not changed: the run reads it again, and fails for it alone. Raises
-    Gone."""
+def _inspected(change: PlannedChange, host: Host, *, by_hand: bool) -> steps.Inspection:
+    """A setting that cannot be read now counts as not changed: the run reads it again, and fails for it alone. A
+    placement ``by_hand`` makes pins pinner's, whoever made them. Raises Gone."""
     try:
-        return steps.inspect(change, host)
+        inspection = steps.inspect(change, host)
+        if by_hand and isinstance(change, AffinityChange) and change.target.kind in PINNED:
+            return replace(inspection, is_made=inspection.is_made and is_named(change, host))
+        return inspection
     except PinnerError as error:
         if isinstance(error, Gone) or change.target.kind not in SETTINGS:
             raise
@@ -228,7 +231,9 @@ def _inspected(change: PlannedChange, host: Host) -> steps.Inspection:
 
 
 def _plugged_in(plan: Plan, host: Host) -> Iterator[str]:
-    """Without vCPUs of guests that Nova pinned."""
+    """Without vCPUs of guests that Nova pinned. A placement by hand need not place all parts."""
+    if plan.request.placement:
+        return
     guests: dict[str, str] = {}
     planned: dict[str, set[Part]] = {}
     for target in (want.target for want in plan.wanted if want.target.kind in PINNED):

@@ -8,11 +8,20 @@ exchange CPUs have no such order.
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, TargetKey, ThreadMask, of_vcpus
+from pinner.model.change import (
+    AffinityChange,
+    PartPin,
+    PlannedChange,
+    StateChange,
+    Target,
+    TargetKey,
+    ThreadMask,
+    of_vcpus,
+)
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import StalePlan
 from pinner.model.guest.guest import Guest
-from pinner.model.kinds import KINDS, PartitionState
+from pinner.model.kinds import KINDS, PINNED, PartitionState
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import GuestMemory, Plan, Wanted, vcpus_by_guest
 from pinner.model.snapshot import Snapshot, restricted
@@ -21,8 +30,10 @@ from pinner.planning.request.context import Context
 
 
 def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange, ...]:
-    """``before`` has every thread of a target, so that an undo is exact."""
+    """``before`` has every thread of a target, so that an undo is exact. A placement by hand also changes parts that
+    others have pinned there: their pins become pinner's."""
     needed: list[PlannedChange] = []
+    own = {(guest.uuid, pin) for guest in context.snapshot.guests for pin in guest.own_pins}
     for want in wanted:
         if want.state is not None:
             before = context.settings[want.target]
@@ -30,11 +41,16 @@ def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange
                 needed.append(StateChange(want.target, before, want.state, want.reason))
             continue
         threads, bits = context.threads[want.target], want.cpus.bits
-        if not threads or [thread for thread in threads if thread.affinity.bits != bits]:
+        adopts = bool(context.request.placement) and want.target.kind in PINNED and not _is_own(want, own)
+        if adopts or not threads or [thread for thread in threads if thread.affinity.bits != bits]:
             masks = tuple([ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads])
             needed.append(AffinityChange(want.target, masks, want.cpus, want.reason))
     rank = ranks(needed)
     return tuple(sorted(needed, key=lambda each: (KINDS[each.target.kind].order or 0, rank.get(each.target.owner, 0))))
+
+
+def _is_own(want: Wanted, own: Container[tuple[str, PartPin]]) -> bool:
+    return (want.target.owner, PartPin(want.target.kind, want.target.part, want.cpus)) in own
 
 
 def ranks(changes: Iterable[PlannedChange]) -> dict[str, int]:

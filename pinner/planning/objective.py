@@ -65,7 +65,10 @@ def of_answer(
 ) -> Objective:
     now, after = measure.values({}), measured.values
     before = now | {"unplaced_guests": float(_unplaced_before(context, staying))}
-    excused = excused_rises(measure, now, after, measured.masks, kept=kept_cpus(context, measured.answer.roles))
+    kept = kept_cpus(context, measured.answer.roles)
+    # A placement by hand takes from vCPUs what no set needs: nothing excuses it.
+    by_hand = context.request.placement
+    excused = {} if by_hand else excused_rises(measure, now, after, measured.masks, kept=kept)
     # A strategy leaves out only guests that do not fit.
     excused |= {"unplaced_guests": after["unplaced_guests"]}
     return compared(before, {**after, **cost}, weights(context.snapshot, context.request), asked, excused)

@@ -12,7 +12,7 @@ from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.guest.nova import NovaSets, configured
 from pinner.model.plan.objective import CONTENTION, Objective
 from pinner.model.plan.plan import Basis, GuestMemory, Move, Placement, Plan, Rebalance, Roles, Wanted
-from pinner.model.plan.request import AUTO, OPTIMAL, Request
+from pinner.model.plan.request import AUTO, MANUAL, OPTIMAL, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import warnings
 from pinner.planning.available import slices
@@ -25,6 +25,7 @@ from pinner.planning.objective_terms import ObjectiveMeasure
 from pinner.planning.placement import id_from_placement, id_of
 from pinner.planning.request.context import Context, roles_now
 from pinner.planning.request.processes import APART, require_threshold
+from pinner.planning.request.requested_pins import require_placeable
 from pinner.planning.strategies import per_flavor, rules
 from pinner.planning.strategies.strategy import Answer, Strategy, asked_terms, installed, require_known
 
@@ -40,6 +41,7 @@ def plan(
     for vCPUs. A plan that makes the objective worse names the best alternative."""
     require_known(request.strategy, known := installed() if strategies is None else strategies)
     context = Context.of(snapshot, request)
+    require_placeable(context)
     made = build(known, context, snapshot_id, id_of(snapshot_id, request))
     if not made.worse:
         return made
@@ -91,7 +93,7 @@ def settled(
     worse = harmed(plan.objective)
     if not plan.changes or not (worse or plan.objective.gain < 0):
         return context, plan
-    resizes = context.roles is None and context.request.strategy != OPTIMAL
+    resizes = context.roles is None and context.request.strategy not in (OPTIMAL, MANUAL)
     if not worse:
         # What is excused is no reason to leave sets that stand: two plans would undo each other.
         sizes = _other_sizes(context) if resizes else ()
@@ -183,7 +185,7 @@ def _best_alternative(strategies: Mapping[str, Strategy], context: Context, unpl
 
 
 def _alternatives(strategies: Mapping[str, Strategy], context: Context) -> Iterator[tuple[str, Request]]:
-    request = replace(context.request, remedies=())
+    request = replace(context.request, remedies=(), placement=())
     if _sets(request) != (AUTO, AUTO):
         yield "--housekeeping auto --emulator auto", replace(request, housekeeping=AUTO, emulator=AUTO)
     for name in ALTERNATIVES:
@@ -304,6 +306,8 @@ class Stages:
 
     def improve(self, measured: MeasuredAnswer, *, repacks: bool) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
         context = self.context
+        if context.request.placement:
+            return measured, ()  # nothing else moves
         improver = Improver(context, partial(per_flavor.place, strategies=self.strategies), self.measure, self._asked)
         better, moves = improver.repacked(measured) if repacks else improver.improved(measured)
         if moves:

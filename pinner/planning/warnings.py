@@ -69,7 +69,7 @@ def of_host(context: Context, strategies: Mapping[str, Strategy], roles: Roles) 
     yield from _absent(snapshot, request)
     if request.with_processes and not request.guests:
         yield "with_processes has no effect: a request for all guests moves the host's busy processes anyway"
-    if not moves_processes(request) and (busy := _busy_outside(context, roles)):
+    if not (moves_processes(request) or request.placement) and (busy := _busy_outside(context, roles)):
         yield (
             f"the request names guests: busy processes outside the housekeeping CPUs ({busy}) stay where they are; "
             "with_processes (--with-processes) moves them too"
@@ -86,7 +86,7 @@ def of_plan(
 ) -> Iterator[str]:
     snapshot, answer = context.snapshot, measured.answer
     yield from answer.warnings
-    yield from _load_warnings(context, answer.roles)
+    yield from _load_warnings(context, answer.roles) if not context.request.placement else ()
     yield from _realtime_warnings(snapshot, context.request, answer.roles, measured.masks)
     yield from core_classes.warnings(snapshot, answer.wanted)
     yield from filter(None, [excused_warning(objective), exchange_warning(needed)])

@@ -42,7 +42,7 @@ def heading(plan: "Plan") -> Table:
         ("plan", plan.id),
         ("host", f"{plan.host}, as it was at {moment(plan.basis.taken_at)}"),
         ("strategy", request.strategy),
-        ("guests", ", ".join(request.guests) or "all"),
+        ("guests", ", ".join(request.guests) or ("none" if request.placement else "all")),
         *([("with", ", ".join(request.remedies))] if request.remedies else []),
         *([("fix", ", ".join(request.fix))] if request.fix else []),
         ("housekeeping", f"{plan.roles.housekeeping or 'none'} (asked for: {request.housekeeping})"),

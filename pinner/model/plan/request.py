@@ -1,5 +1,6 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal, get_args
 
 from pinner.model.cpuset import MAX_CPUS, CpuSet
@@ -13,6 +14,9 @@ ISOLATED = "isolated"
 OPTIMAL = "optimal"
 """``isolated`` with a proof that its placement is the best."""
 ISOLATING = (ISOLATED, OPTIMAL)
+DEFAULT = "shared-pool"
+MANUAL = "manual"
+"""The strategy of a request with a placement by hand."""
 MAX_BUDGET = 1_000_000
 MOST_PERCENT = 100 * MAX_CPUS
 """All CPUs of the largest host."""
@@ -35,11 +39,54 @@ FIXES: Mapping[str, SettingName] = {
 """By code."""
 
 
+PinKind = Literal["vcpu", "emulator", "iothread", "all", "process"]
+NUMBERED = ("vcpu", "iothread")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedPin:
+    """The CPUs of a part of a guest, or of a process. Raises Invalid where it cannot be right on any host."""
+
+    owner: str
+    """The name or UUID of the guest, the name or pid of the process."""
+    kind: PinKind
+    """The part of the guest (emulator: with the vhost threads; all: all its threads), or process."""
+    cpus: CpuSet
+    """Where its threads may run."""
+    part: int | None = None
+    """The number of the vCPU or iothread; null for the other kinds."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(PinKind):
+            raise Invalid("placement", str(self), f"a part of the kind {', '.join(get_args(PinKind))}")
+        if (self.part is None) == (self.kind in NUMBERED) or not 0 <= (self.part or 0) < MAX_CPUS:
+            expected = f"a number from 0 to {MAX_CPUS - 1} with {' and '.join(NUMBERED)}, and none with another kind"
+            raise Invalid("placement", str(self), expected)
+        if not self.cpus:
+            raise Invalid("placement", str(self), "a CPU list that names at least one CPU")
+
+    @property
+    def subject(self) -> str:
+        return f"{self.owner} {self.kind}{'' if self.part is None else f' {self.part}'}"
+
+    def __str__(self) -> str:
+        return f"{self.subject}={self.cpus}"
+
+
+def _require_once(pins: Sequence[RequestedPin]) -> None:
+    """``pins`` are sorted. Raises Invalid."""
+    for pin, other in pairwise(pins):
+        if pin.subject == other.subject:
+            raise Invalid("placement", str(pin), f"each part once; {other} is named, too")
+        if pin.kind == "all" and pin.owner == other.owner and other.kind != "process":
+            raise Invalid("placement", str(pin), f"all threads of a guest, or parts of it; {other} is named, too")
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A strategy with its parameters. Raises Invalid where a value cannot be right on any host."""
 
-    strategy: str = "shared-pool"
+    strategy: str = DEFAULT
     guests: tuple[str, ...] = ()
     """Names or UUIDs of those to place; none: all."""
     processes: tuple[str, ...] = ()
@@ -88,6 +135,9 @@ class Request:
     fix: tuple[str, ...] = field(default=(), metadata={"exclude_if": lambda codes: not codes})
     """Codes of findings (`pinner check`) that the plan cures, without other changes, except those of ``remedies``. JSON
     leaves it out where it is empty."""
+    placement: tuple[RequestedPin, ...] = field(default=(), metadata={"exclude_if": lambda pins: not pins})
+    """CPUs for parts of guests and for processes, by hand: the plan places these alone. ``guests`` and ``processes``
+    name their owners then, and the strategy is ``manual``. JSON leaves it out where it is empty."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.busy_threshold <= MOST_PERCENT:
@@ -111,6 +161,30 @@ class Request:
         object.__setattr__(self, "remedies", tuple(sorted(set(self.remedies))))
         object.__setattr__(self, "fix", self._checked_fix())
         object.__setattr__(self, "weights", checked_weights(self.weights))
+        self._follow_placement()
+
+    def _follow_placement(self) -> None:
+        """Raises Invalid."""
+        if not self.placement:
+            return
+        pins = tuple(
+            sorted(self.placement, key=lambda pin: (pin.kind == "process", pin.owner, pin.kind, pin.part or 0))
+        )
+        _require_once(pins)
+        owners = {
+            "guests": tuple(dict.fromkeys(pin.owner for pin in pins if pin.kind != "process")),
+            "processes": tuple(dict.fromkeys(pin.owner for pin in pins if pin.kind == "process")),
+        }
+        for name, unset in (("with", self.remedies), ("fix", self.fix), ("rebalance", self.rebalance)):
+            if unset:
+                raise Invalid(name, unset, "not set beside a placement")
+        for name, named in owners.items():
+            if getattr(self, name) not in ((), named):
+                raise Invalid(name, getattr(self, name), "not set beside a placement, which names its own")
+        if self.strategy not in (MANUAL, DEFAULT):
+            raise Invalid("strategy", self.strategy, f"{MANUAL}, or not set, beside a placement")
+        for name, value in (owners | {"placement": pins, "strategy": MANUAL}).items():
+            object.__setattr__(self, name, value)
 
     def _checked_fix(self) -> tuple[str, ...]:
         if unknown := [code for code in self.fix if code not in FIXES]:

@@ -7,7 +7,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.guest.guest import Guest, own_vcpu_pins
 from pinner.model.machine.process import Process
-from pinner.model.plan.request import Request
+from pinner.model.plan.request import MANUAL, Request
 from pinner.model.snapshot import Snapshot
 
 
@@ -91,8 +91,9 @@ def is_excluded_by_flavor(guest: Guest) -> bool:
 
 
 def strategy_of_flavor(guest: Guest, known: Collection[str]) -> str:
+    """Empty where it asks for none of ``known``, or for a placement by hand."""
     strategy = _specs(guest).get(STRATEGY, "")
-    return strategy if strategy and strategy in known else ""
+    return strategy if strategy not in ("", MANUAL) and strategy in known else ""
 
 
 def warnings_of_flavor(guest: Guest, known: Collection[str]) -> Iterator[str]:
@@ -101,8 +102,8 @@ def warnings_of_flavor(guest: Guest, known: Collection[str]) -> Iterator[str]:
         if spec == EXCLUDED and _boolean(value) is None:
             yield f"{whose} = {value!r}, which has no effect; valid is true or false"
         # All names are asked for only here: that loads the plug-ins, and fails where one of them does not load.
-        elif spec == STRATEGY and value not in known:
-            yield f"{whose} = {value!r}, which has no effect; valid is {' or '.join(sorted(known))}"
+        elif spec == STRATEGY and (value == MANUAL or value not in known):
+            yield f"{whose} = {value!r}, which has no effect; valid is {' or '.join(sorted({*known} - {MANUAL}))}"
         elif spec.startswith(_PREFIX) and spec not in (EXCLUDED, STRATEGY):
             yield f"{whose}, which pinner does not know; valid are {EXCLUDED} and {STRATEGY}"
 

@@ -11,7 +11,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.machine.topology import NodeId
 from pinner.model.plan.plan import Placement, Plan
-from pinner.model.plan.request import Request
+from pinner.model.plan.request import MANUAL, Request
 from pinner.model.policy import Mode
 from pinner.model.questions import Capacity, GuestShape, NewGuests, NodeCapacity, ShapeRoom, StrategyCapacity
 from pinner.model.snapshot import Snapshot
@@ -62,12 +62,17 @@ def _all(
         context = Context.of(snapshot, request, placement, lenient=True)
         context, plan = planner.settled(known, context, planner.make)
     except (Invalid, NoFit, NovaConflict) as error:
-        return tuple(_none(known[name], str(error)) for name in sorted(known))
+        return tuple(_none(known[name], str(error)) for name in _names(known, request))
     placed = _Placed(context, plan, Counter(vcpu_masks(snapshot, plan.wanted).values()))
-    why = plan.blocked or (_NAMED if request.guests else "")
+    why = plan.blocked or (_NAMED if request.guests or request.strategy == MANUAL else "")
     live = LIVE if is_live(known[request.strategy], plan.wanted, context) else ""
-    whys = {name: why or (live if name != request.strategy else "") for name in sorted(known)}
+    whys = {name: why or (live if name != request.strategy else "") for name in _names(known, request)}
     return tuple(_none(known[name], why) if why else _of(known[name], placed) for name, why in whys.items())
+
+
+def _names(known: Collection[str], request: Request) -> list[str]:
+    """The request's strategy, and those for which a flavor may ask."""
+    return sorted({*known} - {MANUAL} | {request.strategy})
 
 
 def _none(strategy: Strategy, why: str) -> StrategyCapacity:
@@ -146,9 +151,10 @@ def shape_rooms(
     try:
         before = _Planned.of(snapshot, request, placement, known)
     except (Invalid, NoFit, NovaConflict) as error:
-        return tuple(ShapeRoom(name, 0, str(error)) for name in sorted(known))
-    why = before.plan.blocked or (_REQUEST_NAMES if request.guests else "")
-    return tuple(ShapeRoom(name, 0, why) if why else _room(before, snapshot, shape, name) for name in sorted(known))
+        return tuple(ShapeRoom(name, 0, str(error)) for name in _names(known, request))
+    why = before.plan.blocked or (_REQUEST_NAMES if request.guests or request.strategy == MANUAL else "")
+    names = _names(known, request)
+    return tuple(ShapeRoom(name, 0, why) if why else _room(before, snapshot, shape, name) for name in names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ def explain_placement(
     snapshot: Snapshot, request: Request, name: str, strategies: Mapping[str, Strategy] | None = None
 ) -> Explanation:
     """``name`` may be a UUID. Raises like Snapshot.running_guest and planner.plan."""
+    if request.placement:
+        raise Invalid("plan", request.strategy, "a plan of a strategy; a placement by hand says itself where guests go")
     known = installed() if strategies is None else strategies
     guest = snapshot.running_guest(name)
     require_known(request.strategy, known)

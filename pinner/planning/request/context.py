@@ -281,7 +281,7 @@ def _places_emulator(guest: Guest, request: Request) -> bool:
 
 
 def _asked(snapshot: Snapshot, request: Request) -> list[Guest]:
-    if request.fix:
+    if request.fix or (request.placement and not request.guests):
         return []
     return [guest for guest in snapshot.guests if not request.guests or is_named(guest, request.guests)]
 

@@ -151,7 +151,7 @@ def moving(
 
 
 def moves_processes(request: Request) -> bool:
-    return not request.guests or request.with_processes
+    return not request.placement and (not request.guests or request.with_processes)
 
 
 def require_asked(snapshot: Snapshot, request: Request) -> None:

@@ -32,7 +32,9 @@ LIVE = "the host's strategy makes live partitions, which leave no CPU for anothe
 
 def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
     """Raises the errors of the host's strategy. A guest that cannot have its flavor's strategy gets the host's, with a
-    warning."""
+    warning. No flavor decides where a request names CPUs by hand."""
+    if context.request.placement:
+        return strategies[context.request.strategy].place(context)
     answer, parts = _parts(context, strategies)
     for part in parts:
         answer = _merged(answer, part, context.request.strategy)

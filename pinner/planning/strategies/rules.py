@@ -125,7 +125,7 @@ def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
     wanted = {want.target for want in answer.wanted}
     yield from _targets(answer.wanted, wanted, context)
     unplaced = {left.target for left in answer.unplaced}
-    for guest in context.guests:
+    for guest in () if context.request.placement else context.guests:  # a placement by hand may name some parts only
         parts = guest.threads_by_target
         # A set of the keys of a dict keeps their hashes.
         missing = [] if set(parts) <= wanted else [target for target in parts if target not in wanted]

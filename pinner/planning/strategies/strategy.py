@@ -22,6 +22,7 @@ from pinner.planning.strategies.allocator import node_choice
 GROUP = "pinner.strategies"
 OWN = {
     "isolated": "pinner.planning.strategies.isolated:Isolated",
+    "manual": "pinner.planning.strategies.manual:Manual",
     "numa-local": "pinner.planning.strategies.numa_local:NumaLocal",
     "optimal": "pinner.planning.strategies.optimal:Optimal",
     "shared-pool": "pinner.planning.strategies.shared_pool:SharedPool",

@@ -11,6 +11,7 @@ from support.hosts import masked
 from pinner.model.change import Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
+from pinner.model.guest.guest import Guest
 from pinner.model.guest.nova import Bounds
 from pinner.model.kinds import Number, State, TargetKind
 from pinner.model.machine.process import CpuLimit
@@ -56,7 +57,15 @@ class SnapshotHost(InMemoryHost):
         """The host now. A test sets it to a host with other guests, processes or CPUs."""
         moved = {thread.tid: thread.cpus for threads in self.threads.values() for thread in threads}
         now = masked(self._taken, moved)
-        return with_settings(now, self.states)
+        return with_settings(replace(now, guests=tuple(map(self._named, now.guests))), self.states)
+
+    def _named(self, guest: Guest) -> Guest:
+        """The guest with the pins that its metadata names, which are no operator's."""
+        if not (names := self.names.get(guest.uuid)):
+            return guest
+        ours = {(pin.kind, pin.part, pin.cpus) for pin in names}
+        others = tuple(pin for pin in guest.operator_pins if (pin.kind, pin.part, pin.cpus) not in ours)
+        return replace(guest, own_pins=names, operator_pins=others)
 
     @taken.setter
     def taken(self, snapshot: Snapshot) -> None:

@@ -1,0 +1,54 @@
+"""Which targets of a host the pins of a request name (Request.placement)."""
+
+from collections.abc import Iterator
+
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.guest.guest import Guest
+from pinner.model.plan.request import RequestedPin
+from pinner.planning.request.context import Context
+
+
+def pins_by_target(context: Context) -> dict[Target, RequestedPin]:
+    """Of those that the host has now. Raises Invalid where two pins name one target, by name and by UUID or pid."""
+    pins: dict[Target, RequestedPin] = {}
+    for pin in context.request.placement:
+        for target in _targets(pin, context):
+            if target in pins:
+                raise Invalid("placement", str(pin), f"each part once; {pins[target]} names {target}, too")
+            pins[target] = pin
+    return pins
+
+
+def require_placeable(context: Context) -> None:
+    """Raises Invalid where a pin names nothing that pinner may place."""
+    named = set(pins_by_target(context).values())
+    for pin in context.request.placement:
+        if pin not in named:
+            raise Invalid("placement", str(pin), _expected(pin, context))
+
+
+def _targets(pin: RequestedPin, context: Context) -> Iterator[Target]:
+    if pin.kind == "process":
+        targets = (move.target for move in context.moving)
+        yield from (target for target in targets if pin.owner in (target.name, target.owner))
+        return
+    for target in (target for guest in context.guests if _is_of(pin, guest) for target in guest.threads_by_target):
+        beside = pin.kind == "emulator" and target.kind == "vhost"
+        if pin.kind == "all" or beside or (target.kind, target.part) == (pin.kind, pin.part):
+            yield target
+
+
+def _is_of(pin: RequestedPin, guest: Guest) -> bool:
+    return pin.owner in (guest.name, guest.uuid)
+
+
+def _expected(pin: RequestedPin, context: Context) -> str:
+    whole = [left for left in context.skipped if left.target.kind in ("guest", "process") and not left.threads]
+    for left in whole:
+        if pin.owner in (left.target.name, left.target.owner):
+            return f"a {left.target.kind} that pinner may place; {left.why}"
+    guests = (guest for guest in context.guests if _is_of(pin, guest))
+    parts = CpuSet.of(target.part or 0 for g in guests for target in g.threads_by_target if target.kind == pin.kind)
+    return f"a part that the guest has now; its parts of the kind {pin.kind}: {parts or 'none'}"

@@ -1,0 +1,96 @@
+"""The CPUs that a request names for parts of guests and for processes. Everything else stays as it is."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import ClassVar
+
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import Invalid, NovaConflict
+from pinner.model.guest.nova import require_clear
+from pinner.model.plan.plan import NO_ROLES, LeftOut, Roles, Wanted
+from pinner.model.plan.request import MANUAL
+from pinner.planning.objective_terms import SPREAD
+from pinner.planning.request.context import Context, vcpu_masks
+from pinner.planning.request.requested_pins import pins_by_target
+from pinner.planning.strategies import rules
+from pinner.planning.strategies.strategy import Answer
+
+_NOTE = "the request names the CPUs of each part"
+
+
+class Manual:
+    name: ClassVar[str] = MANUAL
+    summary: ClassVar[str] = (
+        "Parts of guests, and processes, get the CPUs that the request names for each (pinner place)."
+    )
+    parameters: ClassVar[tuple[str, ...]] = ("placement", "guests", "processes")
+    pursues: ClassVar[tuple[str, ...]] = tuple(sorted(SPREAD))
+
+    def place(self, context: Context) -> Answer:
+        """Raises Invalid for the first pin whose CPUs break a rule. A flavor may ask for it in vain."""
+        if not context.request.placement:
+            left = (
+                LeftOut(guest.target, "the request has no placement, which names its CPUs") for guest in context.guests
+            )
+            return Answer(NO_ROLES, (), tuple(left))
+        pins = pins_by_target(context)
+        wanted = tuple(Wanted(target, pin.cpus, _reason(target, pin.cpus, context)) for target, pin in pins.items())
+        answer, owned = Answer(_roles(wanted), wanted), _owned(wanted, context)
+        for want in wanted:
+            broken = rules.broken(Answer(answer.roles, (want,)), context)
+            if why := next(chain(_of_others(want, owned, context), broken), ""):
+                raise Invalid("placement", str(pins[want.target]), f"CPUs that this part may have; {why}")
+        if why := next(rules.broken(answer, context), ""):
+            raise Invalid("placement", ", ".join(map(str, context.request.placement)), f"CPUs for all of them; {why}")
+        return replace(answer, warnings=tuple(_crowded(wanted, context)))
+
+
+def _crowded(wanted: Iterable[Wanted], context: Context) -> Iterator[str]:
+    placed, masks = (
+        {want.target.owner for want in wanted if want.target.kind == "vcpu"},
+        vcpu_masks(context.snapshot, wanted),
+    )
+    for guest in context.guests:
+        cpus = union(masks[guest.vcpu_targets[vcpu]] for vcpu in guest.plugged)
+        if guest.uuid in placed and len(cpus) < len(guest.plugged):
+            yield f"guest {guest.name}: its {len(guest.plugged)} vCPUs share CPUs {cpus}"
+
+
+def _reason(target: Target, cpus: CpuSet, context: Context) -> str:
+    stays = all(thread.affinity == cpus for thread in context.threads[target])
+    return "placed by hand" + ("; it has these CPUs, and its pin becomes pinner's" if stays else "")
+
+
+def _roles(wanted: Iterable[Wanted]) -> Roles:
+    sets: dict[str, CpuSet] = {}
+    for want in wanted:
+        role = want.target.kind if want.target.kind in ("process", "vcpu") else "emulator"
+        sets[role] = sets.get(role, CpuSet()) | want.cpus
+    return Roles(*(sets.get(role, CpuSet()) for role in ("process", "emulator", "vcpu")), notes=(_NOTE,))
+
+
+def _owned(wanted: Iterable[Wanted], context: Context) -> dict[Target, CpuSet]:
+    """The CPUs that vCPUs have to themselves with this placement, by their guest."""
+    guests = {guest.uuid: guest for guest in context.snapshot.guests}
+    owned: dict[Target, list[CpuSet]] = {guest.target: [] for guest in guests.values()}
+    for target, cpus in vcpu_masks(context.snapshot, wanted).items():
+        if len(cpus) == 1 and cpus < context.allocatable.online:
+            owned[guests[target.owner].target].append(cpus - guests[target.owner].pooled)
+    return {guest: union(sets) for guest, sets in owned.items()}
+
+
+def _of_others(want: Wanted, owned: dict[Target, CpuSet], context: Context) -> Iterator[str]:
+    try:
+        require_clear((want,), context.allocatable.nova, emulators=False)
+    except NovaConflict as error:
+        yield str(error)
+    for guest, cpus in owned.items():
+        if guest.owner != want.target.owner and (both := cpus & want.cpus):
+            yield f"vCPUs of {guest} have CPUs {both} to themselves"
+    for process in context.snapshot.processes if want.target.kind == "process" else ():
+        if str(process.pid) == want.target.owner and process.cpu_limits:
+            limit = process.cpu_limits[-1]
+            if not want.cpus <= limit.cpus:
+                yield f"{limit} allows CPUs {limit.cpus}"

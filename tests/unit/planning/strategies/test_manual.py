@@ -1,0 +1,240 @@
+"""Placement by hand: a request that names CPUs for parts of guests and for processes."""
+
+from dataclasses import replace
+
+import pytest
+from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot
+from support.made_up.documented_host import EVEN, FIFTH, FOURTH, PIDS, documented_host, pin
+
+from pinner.model.change import PartPin
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.guest.guest import Guest, NovaIdentity, OperatorPin
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import MANUAL, Request, RequestedPin
+from pinner.model.snapshot import Snapshot
+from pinner.planning.placement import drifts, record
+from pinner.planning.planner import plan, plan_from_placement
+from pinner.planning.questions.explanation import explain_placement
+
+
+def by_hand(*pins: RequestedPin, **more: object) -> Request:
+    return Request(placement=pins, **more)
+
+
+def table(made: Plan) -> dict[str, str]:
+    return {str(change.target): str(change.after) for change in made.changes}
+
+
+def terms(made: Plan) -> dict[str, tuple[float, float]]:
+    return {term.name: (term.before, term.after) for term in made.objective.terms if term.before != term.after}
+
+
+def test_stage_4_of_the_documented_case() -> None:
+    made = plan(documented_host(), "s", by_hand(*FOURTH))
+    assert table(made) == {
+        "guest g1 emulator": "5",
+        "guest g1 vhost 11600": "5",
+        "guest g1 vcpu 0": "6",
+        "guest g1 vcpu 1": "7",
+    }
+    assert made.request.strategy == MANUAL
+    assert made.blocked == ""
+    assert terms(made)["vcpu_vs_emulator"][0] > terms(made)["vcpu_vs_emulator"][1]
+
+
+def test_stage_5_of_the_documented_case() -> None:
+    made = plan(documented_host(), "s", by_hand(*FIFTH))
+    whole = {"emulator": None, "vhost": 12_600, "iothread": 1} | {f"vcpu {v}": None for v in range(16)}
+    expected = {f"guest g2 {kind}{'' if part is None else f' {part}'}": EVEN for kind, part in whole.items()}
+    daemons = {str(change.target): str(change.after) for change in made.changes if change.target.kind == "process"}
+    assert table(made) == {name: str(cpus(mask)) for name, mask in expected.items()} | daemons
+    assert set(daemons.values()) == {"0,2,4,6"}
+    assert {change.target.owner for change in made.changes if change.target.kind == "process"} == set(map(str, PIDS))
+    assert (made.unplaced, made.skipped) == ((), ())
+
+
+@pytest.mark.parametrize("pins", [FOURTH, FIFTH], ids=["stage 4", "stage 5"])
+def test_a_second_plan_is_empty(pins: tuple[RequestedPin, ...]) -> None:
+    here = documented_host()
+    made = plan(here, "s", by_hand(*pins))
+    assert plan(named(applied(here, made), made), "s", by_hand(*pins)).changes == ()
+
+
+def named(host: Snapshot, made: Plan) -> Snapshot:
+    """The host whose guests' metadata names the pins of the plan."""
+
+    def own(uuid: str) -> tuple[PartPin, ...]:
+        changes = (change for change in made.changes if change.target.owner == uuid and change.target.kind != "vhost")
+        return tuple(PartPin(each.target.kind, each.target.part, each.after) for each in changes)
+
+    return replace(host, guests=tuple(replace(guest, own_pins=own(guest.uuid)) for guest in host.guests))
+
+
+def test_the_parts_that_are_not_named_stay() -> None:
+    made = plan(documented_host(), "s", by_hand(pin("g2", "vcpu", "9", 3)))
+    assert table(made) == {"guest g2 vcpu 3": "9"}
+    assert (made.unplaced, made.skipped, made.moves) == ((), (), ())
+    assert not any("busy processes" in warning for warning in made.warnings)
+
+
+def test_pins_of_an_operator_become_pinners() -> None:
+    """An adoption: each part keeps its CPUs."""
+    floor = cpus("0-7")
+    pinned = replace(guest(1, 2, floor, pins=("2", "3")), operator_pins=(OperatorPin("vcpu", 0, cpus("2"), "live"),))
+    here = snapshot(plain(8), [pinned])
+    made = plan(here, "s", by_hand(pin("g1", "vcpu", "2", 0), pin("g1", "vcpu", "3", 1)))
+    assert table(made) == {"guest g1 vcpu 0": "2", "guest g1 vcpu 1": "3"}
+    assert {change.reason for change in made.changes} == {
+        "placed by hand; it has these CPUs, and its pin becomes pinner's"
+    }
+    assert (terms(made), made.worse) == ({}, "")
+    assert plan(named(here, made), "s", made.request).changes == ()
+
+
+def test_a_placement_that_makes_the_objective_worse_says_so() -> None:
+    here = snapshot(interleaved(20), [guest(1, 2, cpus("0-39"), pins=("2", "4"))])
+    made = plan(here, "s", by_hand(pin("g1", "vcpu", "5", 1)))
+    assert made.worse.startswith("tier 2 0.00 -> 1.00, most of it by extra_nodes 0.00 -> 1.00 nodes; ")
+
+
+def test_vcpus_that_share_cpus_are_a_warning() -> None:
+    made = plan(documented_host(), "s", by_hand(pin("g2", "all", "8,10"), pin("g1", "vcpu", "6", 0)))
+    assert made.warnings == ("guest g2: its 16 vCPUs share CPUs 8,10",)
+
+
+def test_drift_is_what_differs_from_a_placement_by_hand() -> None:
+    here = documented_host()
+    made = plan(here, "s", by_hand(*FOURTH))
+    after = named(applied(here, made), made)
+    placement = record(made, here, None)
+    assert plan_from_placement(after, "t", made.request, placement).changes == ()
+    (drift,) = drifts(plan_from_placement(moved := _moved(after), "t", made.request, placement), placement, moved)
+    assert (str(drift.target), str(drift.expected)) == ("guest g1 vcpu 0", "6")
+
+
+def _moved(host: Snapshot) -> Snapshot:
+    """Another program has moved vCPU 0 of g1."""
+    first, *others = host.guests
+    vcpu = replace(first.vcpus[0], thread=replace(first.vcpus[0].thread, affinity=cpus("0-39")))
+    return replace(host, guests=(replace(first, vcpus=(vcpu, *first.vcpus[1:])), *others))
+
+
+def test_a_policys_guests_and_processes_may_be_absent() -> None:
+    here = replace(documented_host(), guests=())
+    assert plan_from_placement(here, "s", by_hand(*FOURTH), None).wanted == ()
+
+
+@pytest.mark.parametrize(
+    ("pins", "expected"),
+    [
+        ([pin("g1", "vcpu", "6", 0), pin("g1", "vcpu", "7", 0)], "g1 vcpu 0=6' is not valid: each part once; g1 vcpu"),
+        ([pin("g1", "all", "6"), pin("g1", "vcpu", "7", 0)], "all threads of a guest, or parts of it; g1 vcpu 0=7"),
+        ([pin("g1", "vcpu", "6", 0), pin(f"{'0' * 8}-0000-4000-8000-{1:012d}", "vcpu", "7", 0)], "each part once; "),
+        ([pin("g1", "vcpu", "6", 2)], "a part that the guest has now; its parts of the kind vcpu: 0-1"),
+        ([pin("g1", "iothread", "6", 2)], "its parts of the kind iothread: 1"),
+        ([pin("g1", "vcpu", "40", 0)], "40 is absent"),
+        ([pin("g1", "vcpu", "4,11", 0)], "11 is offline"),
+        ([pin("g1", "vcpu", "8-9", 0)], "8-9 are isolated from the kernel's scheduler"),
+        ([pin("g1", "emulator", "8")], "8 is isolated from the kernel's scheduler"),
+        ([pin("300", "process", "9")], "9 is isolated from the kernel's scheduler"),
+        ([pin("g1", "vcpu", "8", 0), pin("g1", "vcpu", "8", 1)], "isolated CPUs 8 get several threads each"),
+        ([pin("g1", "emulator", "3")], "vCPUs of guest g2 have CPUs 3 to themselves"),
+        ([pin("300", "process", "0,3")], "vCPUs of guest g2 have CPUs 3 to themselves"),
+        ([pin("g1", "vcpu", "5", 0)], "Nova's cpu_dedicated_set 5 (CPUs 5)"),
+        ([pin("g1", "vcpu", "6", 0), pin("300", "process", "7")], "restricted affinity of process pmd (400)"),
+        ([pin("g3", "emulator", "0")], "a guest that pinner may place; its migration has not ended"),
+        ([pin("500", "process", "0")], "a process that pinner may place; 0.0 % of one CPU; it has real-time"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_bad_cpus_and_parts(pins: list[RequestedPin], expected: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        plan(awkward_host(), "s", by_hand(*pins))
+    assert caught.value.details["field"] == "placement"
+    assert expected in str(caught.value)
+
+
+def awkward_host() -> Snapshot:
+    top = plain(12, isolated="8-9", offline="11")
+    floor = cpus("0-7,10")
+    guests = [
+        guest(1, 2, floor, iothreads=1),
+        guest(2, 1, floor, pins=("3",)),
+        replace(guest(3, 1, floor), state="migrating"),
+    ]
+    real_time = process(500, 0.0, "0-7")
+    real_time = replace(real_time, threads=tuple(replace(each, realtime="FIFO") for each in real_time.threads))
+    pmd = process(400, 90.0, "7", name="pmd", reasons=("restricted",), reserves="privileged")
+    return snapshot(top, guests, [process(300, 40.0, "0-7"), pmd, real_time], dedicated=cpus("5"))
+
+
+def test_a_vcpu_may_have_an_isolated_cpu_to_itself() -> None:
+    assert table(plan(awkward_host(), "s", by_hand(pin("g1", "vcpu", "8", 0)))) == {"guest g1 vcpu 0": "8"}
+
+
+def test_two_guests_may_exchange_cpus_in_one_request() -> None:
+    here = snapshot(plain(8), [guest(1, 1, cpus("0-7"), pins=("2",)), guest(2, 1, cpus("0-7"), pins=("3",))])
+    made = plan(here, "s", by_hand(pin("g1", "vcpu", "3", 0), pin("g2", "vcpu", "2", 0)))
+    assert table(made) == {"guest g1 vcpu 0": "3", "guest g2 vcpu 0": "2"}
+    with pytest.raises(Invalid, match="vCPUs of guest g2 have CPUs 3 to themselves"):
+        plan(here, "s", by_hand(pin("g1", "vcpu", "3", 0)))
+
+
+@pytest.mark.parametrize("owner", [pin("g9", "emulator", "0"), pin("999", "process", "0")])
+def test_an_unknown_guest_or_process_is_not_found(owner: RequestedPin) -> None:
+    with pytest.raises(NotFound):
+        plan(documented_host(), "s", by_hand(owner))
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"guests": ("g2",)}, "guests"),
+        ({"processes": ("300",)}, "processes"),
+        ({"strategy": "isolated"}, "strategy"),
+        ({"remedies": ("irqs",)}, "with"),
+        ({"fix": ("irq-off-node",)}, "fix"),
+        ({"rebalance": True}, "rebalance"),
+    ],
+)
+def test_what_a_placement_excludes(more: dict[str, object], field: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        by_hand(*FOURTH, **more)
+    assert caught.value.details["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "mask"),
+    [("vcpu", None, "1"), ("emulator", 0, "1"), ("vcpu", -1, "1"), ("vcpu", 9000, "1"), ("all", None, "")],
+)
+def test_a_pin_that_no_host_can_have(kind: str, part: int | None, mask: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        pin("g1", kind, mask, part)
+    assert caught.value.details["field"] == "placement"
+
+
+def test_the_order_of_the_parts_does_not_count() -> None:
+    assert by_hand(*FOURTH) == by_hand(*reversed(FOURTH))
+
+
+def test_the_strategy_places_nothing_without_a_placement() -> None:
+    made = plan(documented_host(), "s", Request(MANUAL))
+    assert {left.why for left in made.unplaced} == {"the request has no placement, which names its CPUs"}
+    assert (len(made.unplaced), made.changes, made.worse) == (2, (), "")
+
+
+def test_a_flavor_decides_nothing_beside_a_placement_and_cannot_ask_for_one() -> None:
+    def flavored(number: int, strategy: str) -> Guest:
+        return guest(number, 1, cpus("0-7"), nova=NovaIdentity("i", "p", "u", "f", {"pinner:strategy": strategy}))
+
+    here = snapshot(plain(8), [flavored(1, "numa-local"), flavored(2, MANUAL)])
+    assert table(plan(here, "s", by_hand(pin("g1", "vcpu", "3", 0)))) == {"guest g1 vcpu 0": "3"}
+    assert [warning for warning in plan(here, "s", Request()).warnings if "g2" in warning] == [
+        "guest g2: its flavor has pinner:strategy = 'manual', which has no effect; valid is isolated or numa-local or "
+        "optimal or shared-pool"
+    ]
+
+
+def test_a_placement_by_hand_is_not_explained() -> None:
+    with pytest.raises(Invalid, match="says itself where guests go"):
+        explain_placement(documented_host(), by_hand(*FOURTH), "g1")

@@ -1,0 +1,128 @@
+"""A placement by hand through the service: applied, recorded, audited, under a policy, and undone."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from support.fakes.hosted_agent import HostedAgent
+from support.fakes.local_service import ANN, compose_service, finish, trail
+from support.hosts import cpus, guest, plain, snapshot
+from support.made_up.documented_host import FIFTH, FOURTH, documented_host, pin
+from support.values import NOON
+
+from pinner.model.errors import PolicyConflict, Refused, StalePlan
+from pinner.model.guest.guest import OperatorPin
+from pinner.model.plan.request import Request
+from pinner.model.policy import Policy
+from pinner.model.run.journal import ApplyOptions
+
+
+@pytest.fixture
+def agent(tmp_path, clock):
+    made = HostedAgent(tmp_path / "agent", replace(documented_host(), host="h1"), clock)
+    made.host.has_metadata = True
+    yield made
+    made.journal.close()
+
+
+@pytest.fixture
+def service(store, agent, clock):
+    parts = compose_service(agent, store, clock)
+    with closing(parts) as made:
+        yield made.service
+
+
+def place(service, *pins):
+    made = service.plan("h1", Request(placement=pins), None, 0.0, ANN)
+    run = service.apply(made.id, ApplyOptions(), ANN)
+    finish(service, run)
+    return made, service.run(run.id)
+
+
+def roll_back(service, run):
+    undo = service.rollback(run.id, ANN)
+    finish(service, undo)
+    return service.run(undo.id)
+
+
+@pytest.mark.parametrize("pins", [FOURTH, FIFTH], ids=["stage 4", "stage 5"])
+def test_a_stage_of_the_documented_case_is_applied_and_undone(service, agent, pins):
+    before = agent.host.kernel()
+    made, run = place(service, *pins)
+    assert run.state == "applied"
+    planned = {thread.tid: str(change.after) for change in made.changes for thread in change.before}
+    assert agent.host.kernel() == before | planned
+    assert service.drift("h1").drifts == ()
+    assert place(service, *pins)[0].changes == ()
+    assert roll_back(service, run).state == "rolled_back"
+    assert (agent.host.kernel(), agent.host.names) == (before, {})
+    actions = [record.action for record in trail(service, "plan.create", "run.apply", "run.rollback")]
+    assert {"plan.create", "run.apply", "run.rollback"} <= set(actions)
+
+
+def test_drift_from_it_is_found_and_a_policy_corrects_it(service, agent):
+    place(service, *FOURTH)
+    (vcpu,) = (target for target in agent.host.threads if str(target) == "guest g1 vcpu 0")
+    agent.host.move(agent.host.threads[vcpu][0].tid, "0-39")
+    assert [(str(each.target), str(each.expected)) for each in service.drift("h1").drifts] == [("guest g1 vcpu 0", "6")]
+    service.set_policy("h1", Policy(Request(placement=FOURTH), "enforce"), ANN)
+    place(service, *FOURTH)
+    assert service.drift("h1").drifts == ()
+
+
+def test_an_enforced_policy_of_another_request_refuses_it(service):
+    service.set_policy("h1", Policy(Request(), "enforce"), ANN)
+    with pytest.raises(PolicyConflict):
+        place(service, *FOURTH)
+
+
+@pytest.fixture
+def pinned(agent):
+    """The host, with a guest whose vCPUs an operator pinned to CPUs 2 and 3."""
+    pins = tuple(OperatorPin("vcpu", number, cpus(mask), "live") for number, mask in enumerate("23"))
+    one = replace(guest(1, 2, cpus("0-7"), pins=("2", "3")), operator_pins=pins)
+    agent.host.taken = replace(snapshot(plain(8), [one]), host="h1")
+    return agent.host
+
+
+ADOPTED = (pin("g1", "vcpu", "2", 0), pin("g1", "vcpu", "3", 1))
+
+
+def test_a_pinned_guest_is_adopted_once_and_given_back(service, pinned):
+    before = pinned.kernel()
+    made, run = place(service, *ADOPTED)
+    entries = service.entries(run.id)
+    assert (run.state, [entry.state for entry in entries], len(made.changes)) == ("applied", ["done"] * 3, 2)
+    assert pinned.kernel() == before
+    (names,) = pinned.names.values()
+    assert [(pin.kind, pin.part, str(pin.cpus)) for pin in names] == [("vcpu", 0, "2"), ("vcpu", 1, "3")]
+    assert place(service, *ADOPTED)[0].changes == ()
+    assert service.plan("h1", Request(), None, 0.0, ANN).skipped == ()
+    assert roll_back(service, run).state == "rolled_back"
+    assert (pinned.kernel(), pinned.names) == (before, {})
+
+
+def test_an_adoption_of_pins_that_have_changed_is_stale(service, pinned):
+    made = service.plan("h1", Request(placement=ADOPTED), None, 0.0, ANN)
+    (vcpu,) = (target for target in pinned.threads if str(target) == "guest g1 vcpu 0")
+    pinned.move(pinned.threads[vcpu][0].tid, "5")
+    with pytest.raises(StalePlan, match="may run on 5, no longer on 2"):
+        finish(service, service.apply(made.id, ApplyOptions(), ANN))
+
+
+def test_a_vcpu_that_is_plugged_in_later_makes_no_placement_of_others_stale(service, agent):
+    made = service.plan("h1", Request(placement=FOURTH[1:2]), None, 0.0, ANN)
+    host = agent.host.taken
+    agent.host.taken = replace(host, guests=(guest(1, 3, cpus("0-39"), memory={0: 8 << 20}), *host.guests[1:]))
+    run = service.apply(made.id, ApplyOptions(), ANN)
+    finish(service, run)
+    assert service.run(run.id).state == "applied"
+
+
+def test_the_agent_refuses_cpus_that_no_rule_allows(service, agent, store):
+    """As a caller might send them in the place of the API."""
+    made = service.plan("h1", Request(placement=FOURTH), None, 0.0, ANN)
+    *others, last = made.changes
+    store.plans.add(forged := replace(made, id="plan-forged", changes=(*others, replace(last, after=cpus("41")))), NOON)
+    with pytest.raises(Refused, match="outside the set of its role"):
+        finish(service, service.apply(forged.id, ApplyOptions(), ANN))
