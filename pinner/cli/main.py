@@ -28,6 +28,7 @@ COMMANDS = {
     "what-if": "what_if:register_what_if",
     "capacity": "what_if:register_capacity",
     "apply": "runs:register_apply",
+    "place": "place:register",
     "rollback": "runs:register_rollback",
     "run": "runs:register_run",
     "outcome": "outcome:register_outcome",
@@ -62,6 +63,7 @@ typical steps:
   pinner compare              compare the plans of all strategies
   pinner plan                 make a plan: each change, and the reason for it
   pinner apply PLAN_ID        apply the plan; prints the id of the run
+  pinner place GUEST ...      place a guest by hand, as a plan
   pinner rollback RUN_ID      undo the run
   pinner policy set --mode enforce
                               let `pinner serve` maintain the placement

@@ -1,7 +1,7 @@
 """pinner policy show | set | delete, and pinner drift."""
 
 from argparse import BooleanOptionalAction, Namespace
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from pinner import codec
@@ -67,6 +67,7 @@ def _register_set(verbs: Commands) -> None:
             "pinner policy set --strategy numa-local --mode propose",
             "pinner policy set --mode enforce --undo-if-worse --yes",
             "pinner policy set --exclude-guest db1 --exclude-process ceph-osd@3.service",
+            "pinner policy set --plan PLAN_ID --mode enforce",
             "pinner policy set --reset --mode observe",
         ],
     )
@@ -76,6 +77,11 @@ def _register_set(verbs: Commands) -> None:
     )
     setting.add_argument(
         "--reset", action="store_true", help="use the defaults, not the present policy, for options that are not given"
+    )
+    setting.add_argument(
+        "--plan",
+        metavar="PLAN_ID",
+        help="use the request of this plan, such as `pinner place` made, not the policy's",
     )
     setting.add_argument(
         "--undo-if-worse",
@@ -115,6 +121,8 @@ def set_policy(context: CommandContext, arguments: Namespace) -> int:
         host = pick_host(pinner, arguments.host)
         present = None if arguments.reset else _present(pinner, host)
         base = present or Policy()
+        if arguments.plan is not None:
+            base = replace(base, request=replace(pinner.plan_by_id(arguments.plan).request, rebalance=False))
         wanted = Policy(
             updated(base.request, arguments),
             arguments.mode or base.mode,
@@ -239,7 +247,7 @@ def _print(context: CommandContext, host: str, policy: ShownPolicy) -> None:
 def _shown(value: object) -> object:
     match value:
         case tuple():
-            return ", ".join(value) or "-"
+            return ", ".join(map(str, value)) or "-"
         case dict():
             return ", ".join(f"{name}={number:g}" for name, number in value.items()) or "-"
         case None:

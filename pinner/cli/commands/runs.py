@@ -68,13 +68,13 @@ def register_apply(commands: Commands) -> None:
         ],
     )
     parser.add_argument("plan", metavar="PLAN_ID", nargs="?", help="id of a stored plan (see `pinner plan list`)")
-    _apply_options(parser)
+    apply_options(parser)
     host_option(parser)
     request_options(parser)
     fix_option(parser)
 
 
-def _apply_options(parser: Options) -> None:
+def apply_options(parser: Options) -> None:
     parser.add_argument(
         "--persist", action="store_true", help="also write the pins to the guests' persistent definitions"
     )
@@ -108,34 +108,38 @@ def apply(context: CommandContext, arguments: Namespace) -> int:
         raise Invalid("PLAN_ID", arguments.plan, "a PLAN_ID without plan options and --host: a stored plan has its own")
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
-        plan = _plan(context, pinner, arguments)
-        if not context.json:
-            # Imported here, because `pinner run` shows no plan.
-            from pinner.cli.show.plantable import show_plan
+        return apply_plan(context, pinner, _plan(context, pinner, arguments), arguments)
 
-            show_plan(context, plan)
-            context.show("")
-        if not _agreed(plan, arguments):
-            return 0
-        options = ApplyOptions(
-            persist=arguments.persist,
-            migrate_memory=arguments.migrate_memory,
-            all_or_nothing=arguments.all_or_nothing,
-            watch_seconds=arguments.watch,
-            undo_if_worse=arguments.undo_if_worse,
-            allow_worse=arguments.worse,
-        )
 
-        def start() -> "Run":
-            try:
-                return pinner.apply(plan.id, options, context.caller)
-            except (StalePlan, Refused) as error:
-                return pinner.apply(_successor(context, pinner, plan, arguments, error).id, options, context.caller)
+def apply_plan(context: CommandContext, pinner: "Service", plan: "Plan", arguments: Namespace) -> int:
+    """Shows the plan, and asks before it is applied. ``arguments`` has those of ``apply_options``."""
+    if not context.json:
+        # Imported here, because `pinner run` shows no plan.
+        from pinner.cli.show.plantable import show_plan
 
-        ended = follow(context, pinner, start)
-        entries = pinner.entries(ended.id)
-        show_run(context, ended, entries, every=False)
-        watched = follow_watch(context, pinner, ended) if entries else None
+        show_plan(context, plan)
+        context.show("")
+    if not _agreed(plan, arguments):
+        return 0
+    options = ApplyOptions(
+        persist=arguments.persist,
+        migrate_memory=arguments.migrate_memory,
+        all_or_nothing=arguments.all_or_nothing,
+        watch_seconds=arguments.watch,
+        undo_if_worse=arguments.undo_if_worse,
+        allow_worse=arguments.worse,
+    )
+
+    def start() -> "Run":
+        try:
+            return pinner.apply(plan.id, options, context.caller)
+        except (StalePlan, Refused) as error:
+            return pinner.apply(_successor(context, pinner, plan, arguments, error).id, options, context.caller)
+
+    ended = follow(context, pinner, start)
+    entries = pinner.entries(ended.id)
+    show_run(context, ended, entries, every=False)
+    watched = follow_watch(context, pinner, ended) if entries else None
     if watched is not None and watched.state == "worse":
         return 1
     if ended.state in ("applied", "applied_partly"):

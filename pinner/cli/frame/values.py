@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pinner.model.cpuset import MAX_CPUS
+from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.page import MAX_LIMIT
 from pinner.model.plan.objective import MOST_WEIGHT
@@ -67,6 +67,23 @@ def weight(text: str) -> tuple[str, float]:
         expected = f"TERM=NUMBER with a number from 0 to {MOST_WEIGHT:.0f}, such as extra_l3=2"
         raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
     return name, float(number)
+
+
+def cpu_list(text: str) -> CpuSet:
+    try:
+        if cpus := CpuSet.parse(text):
+            return cpus
+    except Invalid as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    raise argparse.ArgumentTypeError(f"{text!r} names no CPU")
+
+
+def parts_on(text: str) -> tuple[CpuSet, CpuSet]:
+    """Numbers of vCPUs or iothreads, and CPUs for each of them: 0=6, or 0-3=8-11."""
+    numbers, equals, cpus = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NUMBERS=CPUS, such as 0=6 or 0-3=8-11")
+    return cpu_list(numbers), cpu_list(cpus)
 
 
 def trace_seconds(text: str) -> float:

@@ -11,8 +11,10 @@ from pinner.render import before_and_after, text, visible
 
 if TYPE_CHECKING:
     from pinner.model.change import PlannedChange, Target
+    from pinner.model.cpuset import CpuSet
     from pinner.model.plan.objective import Objective
     from pinner.model.plan.plan import GuestMemory, Isolation, LeftOut, Move, Plan
+    from pinner.model.plan.request import Request
 
 
 def show_plan(context: CommandContext, plan: "Plan") -> None:
@@ -45,13 +47,17 @@ def heading(plan: "Plan") -> Table:
         ("guests", ", ".join(request.guests) or ("none" if request.placement else "all")),
         *([("with", ", ".join(request.remedies))] if request.remedies else []),
         *([("fix", ", ".join(request.fix))] if request.fix else []),
-        ("housekeeping", f"{plan.roles.housekeeping or 'none'} (asked for: {request.housekeeping})"),
-        ("emulator", f"{plan.roles.emulator or 'none'} (asked for: {request.emulator})"),
+        ("housekeeping", _set(plan.roles.housekeeping, request, request.housekeeping)),
+        ("emulator", _set(plan.roles.emulator, request, request.emulator)),
         ("vCPUs", plan.roles.vcpu or "none"),
         *(("note", note) for note in plan.roles.notes),
         *([("rebalance", text.rebalance(plan.rebalance))] if plan.rebalance else []),
         *([("allocation", text.optimality(plan.optimality))] if plan.optimality else []),
     )
+
+
+def _set(cpus: "CpuSet", request: "Request", literal: str) -> str:
+    return f"{cpus or 'none'}" if request.placement else f"{cpus or 'none'} (asked for: {literal})"
 
 
 def changes(plan: "Plan") -> Table | str:

@@ -64,11 +64,10 @@ def _reason(target: Target, cpus: CpuSet, context: Context) -> str:
 
 
 def _roles(wanted: Iterable[Wanted]) -> Roles:
-    sets: dict[str, CpuSet] = {}
-    for want in wanted:
-        role = want.target.kind if want.target.kind in ("process", "vcpu") else "emulator"
-        sets[role] = sets.get(role, CpuSet()) | want.cpus
-    return Roles(*(sets.get(role, CpuSet()) for role in ("process", "emulator", "vcpu")), notes=(_NOTE,))
+    wanted = tuple(wanted)
+    processes, vcpus = (union(want.cpus for want in wanted if want.target.kind == kind) for kind in ("process", "vcpu"))
+    emulators = union(want.cpus for want in wanted if want.target.kind not in ("process", "vcpu"))
+    return Roles(processes, emulators, vcpus, notes=(_NOTE,))
 
 
 def _owned(wanted: Iterable[Wanted], context: Context) -> dict[Target, CpuSet]:

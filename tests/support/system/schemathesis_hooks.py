@@ -70,13 +70,21 @@ def _lower(values, name, most, to):
 
 @schemathesis.hook
 def filter_body(_context, body):
-    """Skip bodies whose CPU lists overlap and texts with the character NUL. A schema can express neither error;
-    test_service.py and test_bad_input.py test them."""
-    if _has_nul(body):
+    """Skip bodies whose CPU lists overlap, placements with several parts or beside what excludes them, and texts with
+    the character NUL. A schema can express none of these errors; test_service.py, test_manual.py and test_bad_input.py
+    test them."""
+    requests = (body, body.get("request"), body.get("then")) if isinstance(body, dict) else ()
+    if _has_nul(body) or any(map(_excludes_placement, requests)):
         return False
     names = ("housekeeping", "emulator")
     lists = [body[name] for name in names if name in body] if isinstance(body, dict) else []
     return "auto" in lists or len({*map(str, lists)}) == len(lists)
+
+
+def _excludes_placement(request):
+    pins = request.get("placement") if isinstance(request, dict) else None
+    beside = ("strategy", "guests", "processes", "with", "fix", "rebalance")
+    return isinstance(pins, list) and bool(pins) and (len(pins) > 1 or any(request.get(name) for name in beside))
 
 
 def _has_nul(value):

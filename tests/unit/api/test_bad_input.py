@@ -12,6 +12,7 @@ SENTENCES = [
     (PLANS, {"repack": True}, "repack: True is not valid: there is no field of this name"),
     ("/v1/events/guest-started", {}, "guest: None is not valid: this field is required"),
 ]
+PIN = {"owner": "g1", "kind": "vcpu", "part": 0, "cpus": "1"}
 BODIES = [
     # body, status, code, details that the answer must contain
     ({"strategy": "fastest"}, 404, "not_found", {"kind": "strategy", "name": "fastest"}),
@@ -44,6 +45,16 @@ BODIES = [
     ({"guests": [1]}, 400, "invalid", {"field": "guests.0", "value": 1}),
     ({"sample_seconds": 301}, 400, "invalid", {"field": "sample_seconds", "value": 301}),
     ({"snapshot": "no-such", "sample_seconds": 1}, 400, "invalid", {"field": "sample_seconds", "value": 1}),
+    ({"placement": [PIN | {"kind": "disk"}]}, 400, "invalid", {"field": "placement.0.kind", "value": "disk"}),
+    ({"placement": [PIN | {"cpus": ""}]}, 400, "invalid", {"field": "placement.0.cpus", "value": ""}),
+    ({"placement": [PIN | {"cpus": "3-1"}]}, 400, "invalid", {"field": "placement.cpus", "value": "3-1"}),
+    ({"placement": [PIN | {"part": -1}]}, 400, "invalid", {"field": "placement.0.part", "value": -1}),
+    ({"placement": [PIN | {"part": None}]}, 400, "invalid", {"field": "placement", "value": "g1 vcpu=1"}),
+    ({"placement": [PIN, PIN | {"cpus": "2"}]}, 400, "invalid", {"field": "placement", "value": "g1 vcpu 0=1"}),
+    ({"placement": [PIN, PIN | {"kind": "all", "part": None}]}, 400, "invalid", {"field": "placement"}),
+    ({"placement": [PIN], "guests": ["g2"]}, 400, "invalid", {"field": "guests", "value": ["g2"]}),
+    ({"placement": [PIN], "strategy": "isolated"}, 400, "invalid", {"field": "strategy", "value": "isolated"}),
+    ({"placement": [PIN], "with": ["irqs"]}, 400, "invalid", {"field": "with", "value": ["irqs"]}),
     ({"sample_second": 1}, 400, "invalid", {"field": "sample_second", "value": 1}),
     ([], 400, "invalid", {"field": "body"}),
     (None, 400, "invalid", {"field": "body", "value": None}),
