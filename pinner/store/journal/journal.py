@@ -265,10 +265,14 @@ def distinct_values(column: Column[Any], condition: str) -> Select[tuple[Any]]:
 
 _PLACED = text(
     "SELECT guest.value FROM json_each(:guests) AS guest "
-    "WHERE EXISTS (SELECT 1 FROM entries WHERE entries.owner = guest.value AND entries.state <> 'failed')"
+    "WHERE EXISTS (SELECT 1 FROM entries WHERE entries.owner = guest.value AND entries.state <> 'failed' "
+    "AND NOT (entries.state = 'undone' AND NOT EXISTS (SELECT 1 FROM entries AS moved, "
+    "json_each(moved.change, '$.before') AS thread WHERE moved.run = entries.run AND moved.owner = entries.owner "
+    "AND json_extract(thread.value, '$.cpus') <> moved.mask)))"
 )
 """Of a guest that a run touched, the first change is that of the metadata, and it did not fail. Of a guest that could
-not be read, all changes have failed."""
+not be read, all changes have failed. An undone run that has moved no thread had adopted the pins of an operator, who has
+them back."""
 _PERSISTED = text(
     "SELECT DISTINCT entries.owner, entries.kind, json_extract(entries.change, '$.target.part'), entries.mask "
     "FROM json_each(:guests) AS guest JOIN entries ON entries.owner = guest.value JOIN runs ON runs.id = entries.run "

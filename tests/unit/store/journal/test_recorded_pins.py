@@ -24,12 +24,12 @@ def journal(tmp_path):
         yield journal
 
 
-def carry_out(journal, run, *states, guest=WEB, after="4", run_state="applied", **facts):
+def carry_out(journal, run, *states, guest=WEB, before="0-3", after="4", run_state="applied", **facts):
     """A run with an entry of this state for vCPU 0, 1, ... of the guest."""
     began = make_run(run, **facts)
     journal.begin(began)
     for number, (entry, state) in enumerate(zip(make_entries(run, len(states)), states, strict=True)):
-        change = replace(make_change(after=after), target=Target("vcpu", guest, number, "web"))
+        change = replace(make_change(before=before, after=after), target=Target("vcpu", guest, number, "web"))
         journal.intend(replace(entry, change=change, state=state))
     journal.end(replace(began, state=run_state, ended_at=NOON + timedelta(seconds=1)))
 
@@ -44,6 +44,14 @@ def test_a_guest_without_a_run_has_no_recorded_pins(journal):
 def test_a_guest_whose_threads_a_run_changed_is_placed_also_after_a_rollback(journal, state):
     carry_out(journal, "run-1", state)
     assert journal.recorded_pins([WEB, OTHER]) == RecordedPins(frozenset({WEB}))
+
+
+def test_pins_of_an_operator_are_pinners_only_while_they_are_adopted(journal):
+    """A placement by hand that changes no mask."""
+    carry_out(journal, "run-1", "undone", "undone", before="4", after="4")
+    assert journal.recorded_pins([WEB]) == RecordedPins()
+    carry_out(journal, "run-2", "done", before="4", after="4")
+    assert journal.recorded_pins([WEB]) == RecordedPins(frozenset({WEB}))
 
 
 def test_a_guest_whose_changes_all_failed_was_not_placed(journal):
