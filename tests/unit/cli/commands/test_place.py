@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from data.field.documented import EVEN, documented_host
 from support.clock import Clock
 from support.fakes.hosted_agent import HostedAgent
 from support.fakes.local_service import compose_service
 from support.hosts import cpus, guest
-from support.made_up.documented_host import EVEN, documented_host
 
 from pinner.cli.frame import context
 from pinner.model.guest.guest import OperatorPin

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from data.field.documented import EVEN, FIFTH, FOURTH, PIDS, documented_host, pin
 from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot
-from support.made_up.documented_host import EVEN, FIFTH, FOURTH, PIDS, documented_host, pin
 
 from pinner.model.change import PartPin
 from pinner.model.errors import Invalid, NotFound

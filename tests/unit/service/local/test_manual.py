@@ -4,10 +4,10 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from data.field.documented import FIFTH, FOURTH, documented_host, pin
 from support.fakes.hosted_agent import HostedAgent
 from support.fakes.local_service import ANN, compose_service, finish, trail
 from support.hosts import cpus, guest, plain, snapshot
-from support.made_up.documented_host import FIFTH, FOURTH, documented_host, pin
 from support.values import NOON
 
 from pinner.model.errors import PolicyConflict, Refused, StalePlan
