@@ -90,6 +90,7 @@ class PlanParameters(Input):
     """Names or ids of processes to move even if they are idle or have a restricted affinity."""
     housekeeping: CpuList = _DEFAULT.housekeeping
     emulator: CpuList = _DEFAULT.emulator
+    vcpus: CpuList = _DEFAULT.vcpus
     busy_threshold: BusyThreshold = _DEFAULT.busy_threshold
     smt: Smt = _DEFAULT.smt
     """How `isolated` uses sibling threads. prefer: use them; isolate: leave them idle; require: use only cores that

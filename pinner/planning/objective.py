@@ -15,7 +15,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.plan.objective import COST, LEAST, Objective, Term, compared, harm, rise, value_of
 from pinner.model.plan.plan import GuestMemory, Roles
-from pinner.model.plan.request import AUTO
+from pinner.model.plan.request import AUTO, SETS
 from pinner.planning.objective_terms import SPREAD, MeasuredPlacement, ObjectiveMeasure, weights
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
@@ -133,13 +133,14 @@ def kept_cpus(context: Context, roles: Roles) -> Callable[[CpuSet], CpuSet]:
     have beyond the number that automatic sets would have of them, of the sizes that the load needs."""
     for_vcpus, taken = roles.vcpu | context.snapshot.topology.isolated, _of_roles(roles)
     request, allocatable = context.request, context.allocatable
-    if request.housekeeping == request.emulator == AUTO and allocatable.steps is None:
+    if all(getattr(request, name) == AUTO for name in SETS) and allocatable.steps is None:
         return for_vcpus.__and__
-    request = replace(request, housekeeping=AUTO, emulator=AUTO)
+    request = replace(request, housekeeping=AUTO, emulator=AUTO, vcpus=AUTO)
     needed = replace(context, request=request, allocatable=replace(allocatable, steps=None), placement=None)
     automatic = CpuSet()
     with suppress(Invalid, NoFit):
-        automatic = _of_roles(needed.resolve().roles)
+        others = needed.resolve().roles
+        automatic, for_vcpus = _of_roles(others), for_vcpus | (others.vcpu - taken)
 
     def kept(cpus: CpuSet) -> CpuSet:
         here = cpus & taken

@@ -188,6 +188,8 @@ def _alternatives(strategies: Mapping[str, Strategy], context: Context) -> Itera
     request = replace(context.request, remedies=(), placement=())
     if _sets(request) != (AUTO, AUTO):
         yield "--housekeeping auto --emulator auto", replace(request, housekeeping=AUTO, emulator=AUTO)
+    if request.vcpus != AUTO:
+        yield "--vcpus auto", replace(request, vcpus=AUTO)
     for name in ALTERNATIVES:
         if name in strategies and name != request.strategy:
             yield f"--strategy {name}", replace(request, strategy=name)

@@ -213,11 +213,12 @@ def register_capacity(commands: Commands) -> None:
     )
     _shape_options(parser)
     source_options(parser)
-    request_options(parser)
+    request_options(parser, vcpu_set=False)
 
 
 def _shape_options(to: Options) -> None:
-    to.add_argument("--vcpus", metavar="N", type=vcpus, required=True, help="the number of vCPUs of each guest")
+    number = "the number of vCPUs of each guest"
+    to.add_argument("--vcpus", metavar="N", type=vcpus, required=True, dest="size", help=number)
     to.add_argument(
         "--memory",
         metavar="SIZE",
@@ -237,7 +238,7 @@ def _shape_options(to: Options) -> None:
 def show_shape_rooms(context: CommandContext, arguments: Namespace) -> int:
     if arguments.huge_pages and not arguments.memory:
         raise Invalid("--huge-pages", kib(arguments.huge_pages), "an option beside --memory, whose pages these are")
-    shape = GuestShape(arguments.vcpus, arguments.memory, arguments.huge_pages)
+    shape = GuestShape(arguments.size, arguments.memory, arguments.huge_pages)
     capacity = _capacity(context, arguments, shape)
     if context.json:
         print_json(codec.plain(capacity))

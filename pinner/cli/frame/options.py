@@ -77,8 +77,9 @@ def fix_option(parser: Parser) -> None:
     )
 
 
-def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool = False) -> None:
-    """An option that is not given is None. A policy never rebalances, and its sample is configured."""
+def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool = False, vcpu_set: bool = True) -> None:
+    """An option that is not given is None. A policy never rebalances, and its sample is configured. Without
+    ``vcpu_set``, --vcpus is free for another meaning."""
     group = parser.add_argument_group("plan options")
     if strategy:
         group.add_argument(
@@ -89,6 +90,12 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
     _target_options(group)
     _exclusion_options(group)
     _cpu_options(group)
+    if vcpu_set:
+        group.add_argument(
+            "--vcpus",
+            metavar="CPUS",
+            help="CPU list over which vCPUs float, such as 8-31, or auto (default): all that the two others leave",
+        )
     _placement_options(group)
     remedies = "; ".join(f"{kind.remedy} = {kind.summary}" for kind in REMEDIES.values())
     group.add_argument(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from pinner.cli.frame.context import CommandContext
 from pinner.cli.frame.output import Table, cells, cpu_cell, facts, moment, table
 from pinner.model.kinds import KINDS
+from pinner.model.plan.request import AUTO
 from pinner.model.text import memory_by_node, mib, ranges
 from pinner.render import before_and_after, text, visible
 
@@ -49,7 +50,7 @@ def heading(plan: "Plan") -> Table:
         *([("fix", ", ".join(request.fix))] if request.fix else []),
         ("housekeeping", _set(plan.roles.housekeeping, request, request.housekeeping)),
         ("emulator", _set(plan.roles.emulator, request, request.emulator)),
-        ("vCPUs", plan.roles.vcpu or "none"),
+        ("vCPUs", f"{plan.roles.vcpu or 'none'}{'' if request.vcpus == AUTO else f' (asked for: {request.vcpus})'}"),
         *(("note", note) for note in plan.roles.notes),
         *([("rebalance", text.rebalance(plan.rebalance))] if plan.rebalance else []),
         *([("allocation", text.optimality(plan.optimality))] if plan.optimality else []),

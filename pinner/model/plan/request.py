@@ -39,6 +39,8 @@ FIXES: Mapping[str, SettingName] = {
 """By code."""
 
 
+SETS = ("housekeeping", "emulator", "vcpus")
+"""Fields of a request that are a CPU list or ``auto``."""
 PinKind = Literal["vcpu", "emulator", "iothread", "all", "process"]
 NUMBERED = ("vcpu", "iothread")
 
@@ -135,6 +137,8 @@ class Request:
     fix: tuple[str, ...] = field(default=(), metadata={"exclude_if": lambda codes: not codes})
     """Codes of findings (`pinner check`) that the plan cures, without other changes, except those of ``remedies``. JSON
     leaves it out where it is empty."""
+    vcpus: str = field(default=AUTO, metadata={"exclude_if": lambda cpus: cpus == AUTO})
+    """CPUs over which vCPUs float: a list, or ``auto``: all that the other sets leave. JSON leaves ``auto`` out."""
     placement: tuple[RequestedPin, ...] = field(default=(), metadata={"exclude_if": lambda pins: not pins})
     """CPUs for parts of guests and for processes, by hand: the plan places these alone. ``guests`` and ``processes``
     name their owners then, and the strategy is ``manual``. JSON leaves it out where it is empty."""
@@ -146,7 +150,7 @@ class Request:
             raise Invalid("minimum_cores", self.minimum_cores, f"a number of cores from 1 to {MAX_CPUS}")
         if not 0 <= self.solver_budget <= MAX_BUDGET:
             raise Invalid("solver_budget", self.solver_budget, f"a number of search nodes from 0 to {MAX_BUDGET}")
-        for name in ("housekeeping", "emulator"):
+        for name in SETS:
             value = getattr(self, name)
             if value != AUTO and not CpuSet.parse(value, name):
                 raise Invalid(name, value, "auto, or a CPU list that names at least one CPU")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.plan.plan import Roles
-from pinner.model.plan.request import AUTO, Request
+from pinner.model.plan.request import AUTO, SETS, Request
 from pinner.planning.available import slices
 from pinner.planning.available.allocatable_cpus import AllocatableCpus
 from pinner.planning.available.slices import sized
@@ -46,16 +46,14 @@ def resolve(
 
 
 def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> Resolved:
-    literal = {name: _literal(allocatable, name, getattr(request, name)) for name in ("housekeeping", "emulator")}
-    if both := literal["housekeeping"] & literal["emulator"]:
-        raise Invalid(
-            "emulator", request.emulator, f"CPUs outside housekeeping; CPUs {both} are in both sets", cpus=str(both)
-        )
+    literal = _literals(allocatable, request, isolating=isolating)
     free = allocatable.shared - literal["housekeeping"] - literal["emulator"]
     _require_room(allocatable, request, free)
-    by_node = sized(allocatable, request, free, isolating=isolating)
+    # Beside a literal set of vCPUs, the two others are divided as beside isolated CPUs.
+    apart = isolating or bool(literal["vcpus"])
+    by_node = sized(allocatable, request, free - literal["vcpus"], isolating=apart)
     auto = slices.union_of(by_node)
-    vcpu = allocatable.for_vcpus(auto.vcpu)
+    vcpu = literal["vcpus"] or allocatable.for_vcpus(auto.vcpu)
     roles = Roles(
         housekeeping=literal["housekeeping"] or auto.housekeeping,
         emulator=literal["emulator"] or auto.emulator,
@@ -110,9 +108,10 @@ def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[C
     if request.housekeeping != AUTO:
         return (CpuSet.parse(request.housekeeping, "housekeeping"),)
     free = for_housekeeping(allocatable, request)
+    apart = allocatable.isolating or request.vcpus != AUTO
     return tuple(
         slices.union_of(
-            slices.of_nodes(allocatable, request, free, slices.Steps(number, 1), isolating=allocatable.isolating)
+            slices.of_nodes(allocatable, request, free, slices.Steps(number, 1), isolating=apart)
         ).housekeeping
         for number in range(1, slices.MOST_STEPS)
     )
@@ -128,9 +127,24 @@ def is_housekeeping_set(allocatable: AllocatableCpus, request: Request, cpus: Cp
 
 
 def for_housekeeping(allocatable: AllocatableCpus, request: Request) -> CpuSet:
-    if request.emulator == AUTO:
-        return allocatable.shared
-    return allocatable.shared - CpuSet.parse(request.emulator, "emulator")
+    others = ("emulator",) if allocatable.isolating else ("emulator", "vcpus")
+    literal = {name: value for name in others if (value := getattr(request, name)) != AUTO}
+    return allocatable.shared - union(CpuSet.parse(value, name) for name, value in literal.items())
+
+
+def _literals(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> dict[str, CpuSet]:
+    """Empty for an automatic set, and for vCPUs that get isolated CPUs. Raises Invalid, NovaConflict."""
+    literal: dict[str, CpuSet] = {}
+    for name in SETS:
+        value = AUTO if isolating and name == "vcpus" else getattr(request, name)
+        literal[name] = cpus = _literal(allocatable, name, value)
+        for other, others in literal.items():
+            if other != name and (both := cpus & others):
+                raise Invalid(name, value, f"CPUs outside {other}; CPUs {both} are in both sets", cpus=str(both))
+    if outside := literal["vcpus"] - allocatable.for_vcpus(literal["vcpus"]):
+        expected = f"CPUs that Nova's cpu_shared_set and cgroups allow to vCPUs; they leave out {outside}"
+        raise Invalid("vcpus", request.vcpus, expected, cpus=str(outside))
+    return literal
 
 
 def _literal(allocatable: AllocatableCpus, field: str, value: str) -> CpuSet:
@@ -188,6 +202,6 @@ def _literal_warnings(allocatable: AllocatableCpus, roles: Roles, literal: Mappi
             if split := siblings & others:
                 warnings.append(f"{name} {cpus} splits cores: CPUs {split} of {other} are siblings of its CPUs")
         sockets = sorted({allocatable.sockets[cpu] for cpu in cpus if cpu in allocatable.sockets})
-        if len(sockets) > 1:
+        if len(sockets) > 1 and name != "vcpus":
             warnings.append(f"{name} {cpus} spans sockets {', '.join(map(str, sockets))}")
     return tuple(warnings)

@@ -34,7 +34,7 @@ class NumaLocal:
     summary: ClassVar[str] = (
         "Like shared-pool, but each guest's vCPUs float over the CPUs of one NUMA node, next to its memory and devices."
     )
-    parameters: ClassVar[tuple[str, ...]] = COMMON
+    parameters: ClassVar[tuple[str, ...]] = (*COMMON, "vcpus")
     pursues: ClassVar[tuple[str, ...]] = ("extra_nodes", "remote_memory", "remote_devices")
 
     def place(self, context: Context) -> Answer:

@@ -30,7 +30,7 @@ class SharedPool:
     summary: ClassVar[str] = (
         "Busy host processes and emulator threads get CPUs of their own; every vCPU floats over all the others."
     )
-    parameters: ClassVar[tuple[str, ...]] = COMMON
+    parameters: ClassVar[tuple[str, ...]] = (*COMMON, "vcpus")
     pursues: ClassVar[tuple[str, ...]] = ()
 
     def place(self, context: Context) -> Answer:

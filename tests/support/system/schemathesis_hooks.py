@@ -10,6 +10,7 @@ import schemathesis
 from hypothesis import strategies as st
 
 from pinner.model.cpuset import MAX_CPUS
+from pinner.model.plan.request import SETS
 from pinner.model.questions import MAX_NEW_GUESTS
 
 LARGEST_THRESHOLD = 800
@@ -76,9 +77,8 @@ def filter_body(_context, body):
     requests = (body, body.get("request"), body.get("then")) if isinstance(body, dict) else ()
     if _has_nul(body) or any(map(_excludes_placement, requests)):
         return False
-    names = ("housekeeping", "emulator")
-    lists = [body[name] for name in names if name in body] if isinstance(body, dict) else []
-    return "auto" in lists or len({*map(str, lists)}) == len(lists)
+    lists = [body[name] for name in SETS if body.get(name, "auto") != "auto"] if isinstance(body, dict) else []
+    return len({*map(str, lists)}) == len(lists)
 
 
 def _excludes_placement(request):
