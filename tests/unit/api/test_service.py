@@ -52,6 +52,41 @@ def test_a_plan_is_made_applied_and_rolled_back(agent_and_client):
     assert client.get("/v1/audit/verify").json["ok"] is True
 
 
+VCPU = {"owner": "00000000-0000-4000-8000-000000000001", "kind": "vcpu", "part": 0, "cpus": "3"}
+DAEMON = {"owner": "90", "kind": "process", "part": None, "cpus": "0"}
+
+
+def test_a_placement_by_hand_is_made_applied_and_rolled_back(agent_and_client):
+    agent, client = agent_and_client
+    before = agent.host.kernel()
+    plan = client.post(PLANS, json={"sample_seconds": 0, "placement": [VCPU, DAEMON]}).json
+    assert (plan["request"]["strategy"], plan["request"]["placement"]) == ("manual", [VCPU, DAEMON])
+    run = client.post(f"/v1/plans/{plan['id']}/apply", json={"allow_worse": True}).json
+    assert client.get(f"/v1/runs/{run['id']}/events").text.endswith("\n\n")
+    moved = {tid: mask for tid, mask in agent.host.kernel().items() if mask != before[tid]}
+    assert sorted(moved.values()) == ["0", "0", "3"]
+    undo = client.post(f"/v1/runs/{run['id']}/rollback", json={}).json
+    assert client.get(f"/v1/runs/{undo['id']}/events").text.endswith("\n\n")
+    assert agent.host.kernel() == before
+
+
+@pytest.mark.parametrize(
+    ("pins", "value", "expected"),
+    [
+        ([VCPU | {"cpus": "7"}], f"{VCPU['owner']} vcpu 0=7", "7 is offline"),
+        ([VCPU | {"cpus": "99"}], f"{VCPU['owner']} vcpu 0=99", "99 is absent"),
+        ([VCPU | {"part": 2}], f"{VCPU['owner']} vcpu 2=3", "its parts of the kind vcpu: 0-1"),
+        ([DAEMON | {"cpus": "7"}], "90 process=7", "7 is offline"),
+    ],
+)
+def test_a_wrong_placement_by_hand_names_the_part_and_what_it_must_be(client, pins, value, expected):
+    answer = client.post(PLANS, json={"sample_seconds": 0, "placement": pins})
+    error = answer.json["error"]
+    assert (answer.status_code, error["code"]) == (400, "invalid")
+    assert (error["details"]["field"], error["details"]["value"]) == ("placement", value)
+    assert expected in error["message"]
+
+
 @pytest.mark.fault(59)
 def test_all_runs_of_a_host_are_rolled_back(agent_and_client):
     """The centre's copy of every run is closed, the trails agree, and the host has no recorded placement any more."""
