@@ -44,9 +44,7 @@ def allocated(
         allocation = allocate(context, roles.vcpu)
     host = list(place_host_processes(context, roles))
     allocation = improved(context, allocation, roles.vcpu, moves, host, of)
-    emulators = _emulators(
-        context, resolved, roles, allocation, _free(context, roles, allocation) if auto else CpuSet()
-    )
+    emulators = _emulators(context, resolved, roles, allocation)
     grown = roles.vcpu & union(emulators.values())
     return replace(roles, emulator=roles.emulator | grown, vcpu=roles.vcpu - grown), allocation, emulators
 
@@ -84,8 +82,7 @@ def _with_whole_cores(context: Context, resolved: Resolved, roles: Roles) -> Rol
     def suffices(count: int) -> bool:
         trial = wider(count)
         allocation = allocate(context, trial.vcpu)
-        free = _free(context, trial, allocation)
-        return len(_emulators(context, resolved, trial, allocation, free)) == len(allocation.places)
+        return len(_emulators(context, resolved, trial, allocation)) == len(allocation.places)
 
     cores = list(_in_turn(context, roles.vcpu - _whole_cores(context, _pinned(context))))
     return roles if suffices(0) else wider(bisect_left(range(len(cores)), True, key=suffices))
@@ -129,12 +126,13 @@ def _in_turn(context: Context, free: CpuSet) -> Iterator[CpuSet]:
         yield from (core for core in cores if core)
 
 
-def _emulators(
-    context: Context, resolved: Resolved, roles: Roles, allocation: Allocation, extra: CpuSet
-) -> dict[str, CpuSet]:
+def _emulators(context: Context, resolved: Resolved, roles: Roles, allocation: Allocation) -> dict[str, CpuSet]:
     """The recorded or current CPU, if it is free, else one of the set on the guest's node, else any of the set, else
-    one of ``extra``, which are free CPUs for vCPUs. A bound guest gets only a CPU of its nodes."""
-    free = roles.emulator - roles.housekeeping
+    for an automatic set one that no vCPU has. A bound guest gets only a CPU of its nodes."""
+    unused = _free(context, roles, allocation)
+    # On a small node or in a small cgroup both sets share CPUs.
+    free = roles.emulator - roles.housekeeping - (roles.vcpu - unused)
+    extra = unused if context.request.emulator == AUTO else CpuSet()
     guests = [guest for guest in context.guests if guest.uuid in allocation.places]
     chosen: dict[str, CpuSet] = {}
     for guest in guests:

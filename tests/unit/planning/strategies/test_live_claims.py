@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from support.hosts import GIB, KERNEL, cpus, guest, plain, process, snapshot
+from support.hosts import GIB, KERNEL, cpus, guest, plain, process, snapshot, topology
 from support.values import MEMBER
 
 from pinner.model.guest.guest import Cgroup, OperatorPin
 from pinner.model.guest.guest_numa import GuestNuma, MemoryBinding
+from pinner.model.machine.process import CpuLimit
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import OvsDpdk, OvsMasks
@@ -67,3 +68,16 @@ def test_a_slice_whose_guests_are_pinned_to_polling_cpus_becomes_no_partition() 
         "guests in machine.slice own CPUs 3, which Open vSwitch (DPDK) uses: "
         "a partition of machine.slice would take them"
     )
+
+
+def test_a_guest_of_a_small_slice_has_qemus_own_threads_on_none_of_its_vcpus_cpus() -> None:
+    """Of node 1, which is one core, the slice allows 5-7: emulators and vCPUs share them, and vCPU 3 gets CPU 5."""
+    cores = {node: [range(4 * node, 4 * node + 4)] for node in range(4)}
+    small, owned = cpus("5-14"), OperatorPin("vcpu", 0, cpus("8-11"), "definition")
+    wide = guest(1, 4, small, cpu_limits=(CpuLimit("machine.slice", small),), cgroups=cgroups(1))
+    pinned = guest(2, 1, cpus("0-15"), pins=["8-11"], operator_pins=(owned,), excluded=True, cgroups=cgroups(2))
+    made = plan(snapshot(topology(cores, kernel=top(16).kernel), [wide, pinned]), "s", LIVE)
+    places = {(want.target.kind, want.target.part): str(want.cpus) for want in made.wanted if not want.state}
+    vcpus = {("vcpu", vcpu): cpu for vcpu, cpu in enumerate(("12", "13", "14", "5"))}
+    assert places == {("emulator", None): "6"} | vcpus
+    assert partitions(made) == ["root 5-14", "isolated 5-6,12-14"]
