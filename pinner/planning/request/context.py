@@ -104,7 +104,7 @@ class Context:
     joined: Roles | None = None
     """The host's strategy has these; another one places these guests beside them."""
     taken: CpuSet = CpuSet()
-    """Isolated CPUs that guests of another strategy of this plan have to themselves."""
+    """Isolated CPUs that guests of another strategy of this plan, or without a place, have to themselves."""
     bounds: Mapping[str, NumaBound] = field(default_factory=dict)
     """By UUID."""
     cores: Mapping[str, CpuSet] = field(default_factory=dict)

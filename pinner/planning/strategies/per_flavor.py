@@ -62,7 +62,7 @@ def _parts(context: Context, strategies: Mapping[str, Strategy]) -> tuple[Answer
     taken, later = CpuSet(), dict(groups)
     for name, guests in groups.items():
         del later[name]
-        beside = _own(answer, context) | taken | _pinned(later, context)
+        beside = _own(answer, context) | _unplaced(answer, context) | taken | _pinned(later, context)
         joined = _only(replace(context, joined=answer.roles, taken=beside), {guest.uuid for guest in guests})
         parts.append(_part(strategies[name], joined, answer, host))
         taken |= _own(parts[-1].answer, context)
@@ -89,6 +89,12 @@ def _own(answer: Answer | None, context: Context) -> CpuSet:
     """Two strategies can have isolated CPUs: isolated and optimal."""
     vcpus = (want.cpus for want in answer.wanted if want.target.kind == "vcpu") if answer else ()
     return union(vcpus) & context.allocatable.exclusive
+
+
+def _unplaced(answer: Answer, context: Context) -> CpuSet:
+    """The isolated CPUs on which guests without a place stay."""
+    unplaced = {left.target for left in answer.unplaced}
+    return union(pinned_cpus(guest) for guest in context.guests if guest.target in unplaced)
 
 
 def _pinned(groups: Mapping[str, list[Guest]], context: Context) -> CpuSet:

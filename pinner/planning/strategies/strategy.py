@@ -13,6 +13,7 @@ from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import NodeId
 from pinner.model.plan.objective import TERMS, Optimality
 from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
+from pinner.planning.available.exclusions import pinned_cpus
 from pinner.planning.available.numa import VcpuGroup
 from pinner.planning.available.roles import Resolved
 from pinner.planning.objective_terms import SPREAD
@@ -191,7 +192,7 @@ def _in_clusters(clusters: tuple[CpuSet, ...], cpus: CpuSet, count: int) -> list
 
 def divided(context: Context, roles: Roles, *, apart: bool = False) -> tuple[Context, tuple[LeftOut, ...]]:
     """The guests whose nodes have CPUs of each set, and the others: only bound guests can be left out. With ``apart``
-    none shares its vCPUs' CPUs with QEMU's own threads."""
+    none shares its vCPUs' CPUs with QEMU's own threads. Guests that are left out stay on their isolated CPUs."""
     left_out = tuple(
         LeftOut(guest.target, why)
         for guest in context.guests
@@ -199,7 +200,9 @@ def divided(context: Context, roles: Roles, *, apart: bool = False) -> tuple[Con
         and (why := _lacking(context, guest, roles, apart=apart))
     )
     out = {each.target.owner for each in left_out}
-    return replace(context, guests=tuple(guest for guest in context.guests if guest.uuid not in out)), left_out
+    taken = context.taken | union(pinned_cpus(guest) for guest in context.guests if guest.uuid in out)
+    guests = tuple(guest for guest in context.guests if guest.uuid not in out)
+    return replace(context, guests=guests, taken=taken), left_out
 
 
 def beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[NodeId]) -> CpuSet:

@@ -6,6 +6,7 @@ import pytest
 from data.field.local import wider_than_a_node as wide
 from support.hosts import GIB, KERNEL, applied, cpus, guest, interleaved, plain, process, snapshot, topology
 
+from pinner.model.guest.guest import NovaIdentity
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
@@ -214,3 +215,19 @@ def test_no_node_has_room_for_a_guest_that_is_wider() -> None:
     assert reasons == {
         "an isolated CPU of its own; node 0 has room for part of the guest; node 1 has room for part of the guest"
     }
+
+
+NINE_TO_ELEVEN = guest(1, 3, cpus("0-15"), pins=["9", "10", "11"], restriction=cpus("9-11"))
+"""No CPU of its definition is balanced: it stays where it is."""
+
+
+@pytest.mark.parametrize("strategy", ["isolated", "shared-pool"])
+@pytest.mark.parametrize(("vcpus", "expected"), [(2, [8, 12]), (5, [8, 12, 13, 14, 15])])
+def test_the_isolated_cpus_of_a_guest_without_a_place_stay_its_own(
+    strategy: str, vcpus: int, expected: list[int]
+) -> None:
+    nova = NovaIdentity("i", "p", "u", "f", {"pinner:strategy": "isolated"})
+    guests = [NINE_TO_ELEVEN, guest(5, vcpus, cpus("0-7"), nova=nova)]
+    made = plan(snapshot(plain(16, isolated="8-15"), guests, [process(300, 40.0, "0-7")]), "s", Request(strategy))
+    assert [left.target.name for left in made.unplaced] == ["g1"]
+    assert (vcpu_cpus(made), made.worse) == ({"g5": expected}, "")
