@@ -24,7 +24,7 @@ from pinner.planning.objective import MeasuredAnswer, between, harmed, of_answer
 from pinner.planning.objective_terms import ObjectiveMeasure
 from pinner.planning.placement import id_from_placement, id_of
 from pinner.planning.request.context import Context, roles_now
-from pinner.planning.request.processes import APART, require_threshold
+from pinner.planning.request.processes import APART, allocatable_cpus, require_threshold
 from pinner.planning.request.requested_pins import require_placeable
 from pinner.planning.strategies import per_flavor, rules
 from pinner.planning.strategies.strategy import Answer, Strategy, asked_terms, installed, require_known
@@ -133,16 +133,18 @@ def _harmless_sizes(strategies: Mapping[str, Strategy], context: Context, roles:
 def _with_new_sets(
     strategies: Mapping[str, Strategy], context: Context, made: Callable[[Mapping[str, Strategy], Context], Plan]
 ) -> tuple[Context, Plan]:
-    """Recorded sets stay, unless new ones place a guest that cgroups or its definition confine, and unplace none."""
+    """Recorded sets stay, unless new ones place a guest that cgroups or its definition confine, and unplace none: new
+    ones of the CPUs that the record keeps allocatable, else those of a plan without a record."""
     plan = made(strategies, context)
     unplaced = {left.target for left in plan.unplaced}
     confined = {guest.target for guest in context.guests if guest.cpu_limits or guest.restriction}
     if context.roles is not None and confined & unplaced:
-        with suppress(Invalid, NoFit, NovaConflict):
-            anew = replace(context, anew=True)
-            other = made(strategies, anew)
-            if {left.target for left in other.unplaced} < unplaced:
-                return anew, other
+        for allocatable in (context.allocatable, allocatable_cpus(context.snapshot, context.request)):
+            with suppress(Invalid, NoFit, NovaConflict):
+                anew = replace(context, anew=True, allocatable=allocatable)
+                other = made(strategies, anew)
+                if {left.target for left in other.unplaced} < unplaced and not other.blocked:
+                    return anew, other
     return context, plan
 
 

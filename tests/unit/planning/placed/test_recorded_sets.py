@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from support.hosts import applied, cpus, guest, plain, process, snapshot
+from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot
 
 from pinner.model.guest.guest import NovaIdentity, OperatorPin
 from pinner.model.machine.process import CpuLimit
-from pinner.model.plan.plan import Placement, Plan
+from pinner.model.plan.plan import Placement, Plan, Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement import record
@@ -63,6 +63,21 @@ def test_new_sets_place_a_guest_of_a_slice_that_the_recorded_ones_leave_out():
     assert again.unplaced == ()
     assert again.roles != made.roles
     assert again.roles.emulator & slice_
+
+
+def test_new_sets_are_made_without_the_record_where_its_cpus_leave_a_guest_out():
+    """As long as spdk's CPUs of the record are allocatable, the roles have their minimum without those of ceph-osd,
+    which are all that the slice of g3 allows. Without them, the CPUs of ceph-osd are allocated."""
+    slice_, floor = cpus("5-11"), cpus("1-3,13-15")
+    ceph = process(400, 90.0, "4-11", name="ceph-osd", reasons=["restricted"])
+    spdk = process(500, 90.0, "1,10,14,16,22", name="spdk", reasons=["restricted"], reserves="privileged")
+    before = snapshot(interleaved(12, 1), [guest(4, 4, floor)])
+    placement = record(plan(before, "s", SHARED_POOL), before, None)
+    placement = replace(placement, roles=Roles(cpus("17-19"), cpus("0,12,20"), cpus("1-3,13-16,21-23")))
+    new = guest(3, 1, cpus("9-11"), cpu_limits=(CpuLimit("machine.slice", slice_),))
+    again = plan_from_placement(replace(arrived(before, new), processes=(ceph, spdk)), "s", SHARED_POOL, placement)
+    assert (again.unplaced, again.blocked) == ((), "")
+    assert again.roles.vcpu & slice_
 
 
 ISOLATED_AND_LOCAL = [guest(1, 4, cpus("0-11")), guest(2, 2, cpus("0-11"), nova=flavor("numa-local"))]
