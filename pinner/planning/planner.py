@@ -14,10 +14,8 @@ from pinner.model.plan.objective import CONTENTION, Objective
 from pinner.model.plan.plan import Basis, GuestMemory, Move, Placement, Plan, Rebalance, Roles, Wanted
 from pinner.model.plan.request import AUTO, MANUAL, OPTIMAL, Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import warnings
-from pinner.planning.available import slices
+from pinner.planning import sizes, warnings
 from pinner.planning.available.exclusions import require_known_guests
-from pinner.planning.available.roles import Resolved
 from pinner.planning.changes import changes, contested, guests_memory
 from pinner.planning.moves import Improver
 from pinner.planning.objective import MeasuredAnswer, between, harmed, of_answer, of_plan, values_by_tier, worsening
@@ -86,19 +84,21 @@ def build(
 def settled(
     strategies: Mapping[str, Strategy], context: Context, made: Callable[[Mapping[str, Strategy], Context], Plan]
 ) -> tuple[Context, Plan]:
-    """The plan, with the context of its sets: where the sets that the load needs make the objective worse, others are
-    tried, the larger ones first, then those with less than a step. If the plan stays worse, it says so. Sets that stand
-    stay where leaving them is excused alone."""
+    """The plan, with the context of its sets: where the sets that the load needs leave a guest out, smaller ones that
+    place more guests. Where the sets make the objective worse, others are tried, the larger ones first, then those with
+    less than a step. If the plan stays worse, it says so. Sets that stand stay where leaving them is excused alone."""
     context, plan = _with_new_sets(strategies, context, made)
-    worse = harmed(plan.objective)
+    resizes = context.roles is None and context.request.strategy not in (OPTIMAL, MANUAL)
+    if resizes and plan.unplaced:
+        context, plan = _with_room(strategies, context, plan, made)
+    worse, unplaced = harmed(plan.objective), len(plan.unplaced)
     if not plan.changes or not (worse or plan.objective.gain < 0):
         return context, plan
-    resizes = context.roles is None and context.request.strategy not in (OPTIMAL, MANUAL)
     if not worse:
         # What is excused is no reason to leave sets that stand: two plans would undo each other.
-        sizes = _other_sizes(context) if resizes else ()
-        stand = (other for other, resolved in sizes if _stands(other, resolved))
-        return next(_made_of(strategies, stand, made, lambda same: same.objective.gain >= 0), (context, plan))
+        stand = sizes.standing(context) if resizes else ()
+        same = _made_of(strategies, stand, made, lambda same: same.objective.gain >= 0)
+        return next((each for each in same if len(each[1].unplaced) <= unplaced), (context, plan))
     resizes = resizes and worse[0].tier == CONTENTION
     others = _harmless_sizes(strategies, context, plan.roles) if resizes else ()
     none = "; no sizes of the automatic sets make it better" if resizes and AUTO in _sets(context.request) else ""
@@ -121,7 +121,7 @@ def _made_of(
 def _harmless_sizes(strategies: Mapping[str, Strategy], context: Context, roles: Roles) -> Iterator[Context]:
     """With other sets than ``roles``, judged by their terms, without whole plans."""
     tried, measure = [roles], Stages.of(context, strategies).measure
-    for other, resolved in _other_sizes(context):
+    for other, resolved in sizes.others(context):
         if resolved.roles in tried:
             continue
         tried.append(resolved.roles)
@@ -148,17 +148,15 @@ def _with_new_sets(
     return context, plan
 
 
-def _other_sizes(context: Context) -> Iterator[tuple[Context, Resolved]]:
-    for steps in sorted(slices.every_size(context.request), key=lambda steps: (0 in steps, sum(steps))):
-        other = replace(context, allocatable=replace(context.allocatable, steps=steps))
-        with suppress(Invalid, NoFit):
-            yield other, other.resolve(isolating=other.allocatable.isolating)
-
-
-def _stands(context: Context, resolved: Resolved) -> bool:
-    now = context.allocatable.demand
-    emulators = {resolved.roles.emulator, *resolved.emulator_on.values()}
-    return resolved.roles.housekeeping in now.housekeeping_now and not emulators.isdisjoint(now.emulator_now)
+def _with_room(
+    strategies: Mapping[str, Strategy],
+    context: Context,
+    plan: Plan,
+    made: Callable[[Mapping[str, Strategy], Context], Plan],
+) -> tuple[Context, Plan]:
+    smaller = sizes.smaller(context, plan.roles)
+    plans = _made_of(strategies, smaller, made, lambda other: not harmed(other.objective))
+    return min(((context, plan), *plans), key=lambda each: len(each[1].unplaced))
 
 
 def _sets(request: Request) -> tuple[str, str]:

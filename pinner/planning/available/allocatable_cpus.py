@@ -20,7 +20,12 @@ class Demand:
     housekeeping: float = 0.0
     emulator: float = 0.0
     housekeeping_now: frozenset[CpuSet] = frozenset()
-    emulator_now: frozenset[CpuSet] = frozenset()
+    emulator_now: frozenset[tuple[CpuSet, CpuSet]] = frozenset()
+    """Each with the CPUs to which its guest's bound confines it."""
+
+    def has_emulators(self, cpus: CpuSet) -> bool:
+        """Some of QEMU's own threads are on all of these that their guest's bound leaves."""
+        return any(cpus & bound == mask for mask, bound in self.emulator_now)
 
 
 NO_DEMAND = Demand()

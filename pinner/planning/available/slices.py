@@ -277,7 +277,7 @@ def _may_be_larger(allocatable: AllocatableCpus, request: Request, free: CpuSet)
     both = request.housekeeping == request.emulator == AUTO
     small = any(
         len(mask) <= most and (mask < free if both else mask <= free)
-        for mask in demand.housekeeping_now | demand.emulator_now
+        for mask in (*demand.housekeeping_now, *(mask for mask, _ in demand.emulator_now))
     )
     return small or bool(allocatable.by_hand)
 
@@ -309,9 +309,9 @@ def _evidence(allocatable: AllocatableCpus, by_node: dict[NodeId, Slices]) -> tu
     a definition or cgroups leave a guest of another set."""
     demand, sets = allocatable.demand, union_of(by_node)
     housekeeping = sets.housekeeping in demand.housekeeping_now
-    return sets.emulator in demand.emulator_now, housekeeping, _has_emulators(allocatable, by_node)
+    return demand.has_emulators(sets.emulator), housekeeping, _has_emulators(allocatable, by_node)
 
 
 def _has_emulators(allocatable: AllocatableCpus, by_node: dict[NodeId, Slices]) -> bool:
     sets = union_of(by_node).emulator, *(part.emulator for part in by_node.values())
-    return not allocatable.demand.emulator_now.isdisjoint(sets)
+    return any(map(allocatable.demand.has_emulators, sets))

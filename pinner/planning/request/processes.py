@@ -8,6 +8,7 @@ from typing import Any
 from pinner.model.change import Target, TargetKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NotFound
+from pinner.model.guest.guest import Guest
 from pinner.model.kinds import KINDS
 from pinner.model.machine.process import FULL_CPU, NOT_PERMITTED, Immovable, Process, Thread
 from pinner.model.plan.plan import NO_ROLES, LeftOut, PlacedTarget, Placement, Roles
@@ -22,6 +23,7 @@ from pinner.planning.available.allocatable_cpus import (
 )
 from pinner.planning.available.allocation_order import AllocationOrder
 from pinner.planning.available.exclusions import asked_for, is_excluded_process
+from pinner.planning.available.numa import bound_of
 from pinner.planning.available.restrictions import (
     is_asked,
     keeping,
@@ -126,8 +128,15 @@ def _demand(snapshot: Snapshot, request: Request) -> Demand:
         housekeeping=fsum(thread.load for thread in moves) / 100,
         emulator=fsum(qemus_own_load(snapshot, guests).values()),
         housekeeping_now=frozenset(thread.affinity for thread in moves),
-        emulator_now=frozenset(thread.affinity for guest in guests for thread in qemus_own_threads(guest)),
+        emulator_now=frozenset(
+            (thread.affinity, _bound(guest, snapshot)) for guest in guests for thread in qemus_own_threads(guest)
+        ),
     )
+
+
+def _bound(guest: Guest, snapshot: Snapshot) -> CpuSet:
+    bound = bound_of(guest, snapshot.topology)
+    return snapshot.topology.online if bound is None or bound.nodes is None else bound.nodes
 
 
 def moving(

@@ -189,8 +189,8 @@ ON_ONE = "cell 0 has strict memory on node 1"
         (
             LOCAL,
             TWO,
-            14,
-            f"asked for 14 CPUs, 12 are free: {ON_ONE}; 12 of the CPUs there can be given to its vCPUs",
+            15,
+            f"asked for 15 CPUs, 12 are free: {ON_ONE}; 12 of the CPUs there can be given to its vCPUs",
         ),
         (
             ISOLATED,

@@ -49,7 +49,7 @@ def test_an_explanation_says_why_another_node_is_impossible():
 
 
 def test_a_guest_without_a_place_has_the_reason_and_no_alternatives():
-    host = snapshot(HOST, [guest(1, 13, HOST.online), guest(2, 2, HOST.online, excluded=True)])
+    host = snapshot(HOST, [guest(1, 15, HOST.online), guest(2, 2, HOST.online, excluded=True)])
     explanation = explain_placement(host, LOCAL, "g1")
     assert (explanation.cpus, explanation.alternatives) == (CpuSet(), ())
     assert "no NUMA node has more than 12" in explanation.why[0]

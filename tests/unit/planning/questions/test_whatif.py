@@ -32,7 +32,7 @@ def new(vcpus: int, gib: int = 0, count: int = 1, strategy: str = "") -> NewGues
         (Scenario(), 2, 0, set()),
         (Scenario(add=(new(4, 8),)), 3, 0, {"shared_cores"}),
         (Scenario(add=(new(4, 8, count=3),)), 5, 0, {"overcommit", "shared_cores"}),
-        (Scenario(add=(new(13),)), 2, 1, None),
+        (Scenario(add=(new(15),)), 2, 1, None),
         (Scenario(add=(new(2, 70),)), 2, 1, None),
         (Scenario(remove=("g1",)), 1, 0, set()),
         (Scenario(without_nodes=(1,)), 2, 0, {"overcommit", "shared_cores"}),

@@ -344,7 +344,7 @@ def test_no_emulator_gets_a_part_of_a_vcpus_core(top: Topology, count: int, unpl
 def test_the_emulator_set_gives_cpus_that_no_guest_needs_to_vcpus_without_a_place() -> None:
     top = plain(64, 2)
     few = snapshot(top, [guest(n, size, top.online, cgroups=cgroups(n)) for n, size in ((1, 27), (2, 24))])
-    assert len(plan(few, "s", replace(LIVE, emulator="4-7,36-39")).unplaced) == 1
+    assert len(plan(few, "s", replace(LIVE, housekeeping="0-3,32-35", emulator="4-7,36-39")).unplaced) == 1
     made = plan(few, "s", LIVE)
     assert (made.unplaced, str(made.roles.emulator)) == ((), "4,36")
     assert plan(after(few, made), "s", LIVE).changes == ()

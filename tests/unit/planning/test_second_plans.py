@@ -1,0 +1,69 @@
+"""A plan of the host as the plan before left it has no changes, also where no other sizes of the sets are as good."""
+
+from dataclasses import replace
+
+import pytest
+from support.hosts import applied, cpus, guest, plain, process, snapshot, with_classes
+
+from pinner.model.machine.process import CpuLimit
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning.planner import plan
+
+IN_A_SLICE = snapshot(
+    plain(16, 2, isolated="8-15"),
+    [
+        guest(1, 4, cpus("4"), restriction=cpus("4,8,10-11")),
+        guest(3, 1, cpus("2-7"), cpu_limits=(CpuLimit("machine.slice", cpus("2-7")),)),
+    ],
+    [process(300, 40.0, "0-7")],
+)
+"""An eighth of 8 CPUs is one CPU: housekeeping 0, emulators 1. The slice has no CPU of these: 2 is an emulator CPU,
+too. QEMU's threads of g3 get 2, which is also the whole emulator set beside housekeeping of two CPUs, 0-1."""
+
+WITHOUT_DAEMONS = snapshot(
+    with_classes(plain(22), "0-5", "6-21"), [guest(1, 8, cpus("0-21")), guest(2, 8, cpus("0-21"), iothreads=1)]
+)
+"""No guest fits the fast CPUs: 16 vCPUs share the slow ones. Sets of 2 CPUs each leave 12 of these: overcommit 4, where
+now 3 threads of QEMU and 16 vCPUs share 22 CPUs, vcpu_vs_emulator 16 x 3 / 22 = 2.18. With a core for each set,
+overcommit is 2."""
+
+BESIDE_NOVA = snapshot(with_classes(plain(16), "0-11", "12-15"), [guest(1, 1, cpus("12-15"))], dedicated=cpus("15"))
+"""The guest is on slow CPUs, and stays there: Nova takes one of them. So the sets are fast CPUs."""
+
+FULL_NODES = snapshot(
+    plain(144, 2), [guest(number, 64, cpus("0-143"), memory={number - 1: 1 << 20}) for number in (1, 2)]
+)
+"""Two nodes of 72 CPUs and two guests of 64. Sets of an eighth of a node, 9 CPUs each, leave 54."""
+
+
+@pytest.mark.parametrize(
+    ("host", "strategy", "sets"),
+    [
+        pytest.param(IN_A_SLICE, "shared-pool", "0|1-2|3-7", id="in a slice"),
+        pytest.param(WITHOUT_DAEMONS, "numa-local", "6|7|0-5,8-21", id="without daemons"),
+        pytest.param(BESIDE_NOVA, "shared-pool", "0-1|2-3|4-14", id="beside Nova"),
+        pytest.param(FULL_NODES, "numa-local", "0,72|1,73|2-71,74-143", id="full nodes"),
+    ],
+)
+def test_a_second_plan_has_no_changes(host: Snapshot, strategy: str, sets: str) -> None:
+    request = Request(strategy)
+    made = plan(host, "s", request)
+    assert (_sets(made), bool(made.changes), made.worse) == (sets, True, "")
+    again = plan(applied(host, made), "s", request)
+    assert (_sets(again), again.changes) == (sets, ())
+
+
+def test_smaller_sets_place_guests_that_fit_no_node_beside_those_of_an_eighth() -> None:
+    assert plan(FULL_NODES, "s", Request("numa-local")).unplaced == ()
+
+
+def test_no_set_gets_smaller_than_its_load_to_place_a_guest() -> None:
+    busy = replace(FULL_NODES, processes=(process(300, 500.0, *["0-143"] * 8),))
+    made = plan(busy, "s", Request("numa-local"))
+    assert (str(made.roles.housekeeping), len(made.unplaced)) == ("0-8,72-80", 2)
+
+
+def _sets(made: Plan) -> str:
+    return f"{made.roles.housekeeping}|{made.roles.emulator}|{made.roles.vcpu}"
