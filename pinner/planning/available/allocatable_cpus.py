@@ -152,6 +152,10 @@ class AllocatableCpus:
     def exclusive(self) -> CpuSet:
         return self.for_vcpus(self.isolated - self.dedicated - self.restricted - self.order.lcores)
 
+    def for_host(self, cpus: CpuSet) -> CpuSet:
+        """Of these, the CPUs outside Nova's cpu_shared_set, unless all are inside."""
+        return cpus - self.nova.sets.shared or cpus
+
     def for_guests(self, cpus: CpuSet) -> CpuSet:
         """Of these, the CPUs that cgroups allow any guest."""
         return cpus & union(limit.cpus for limit in self.limits) if self.limits else cpus

@@ -56,8 +56,9 @@ def of_nodes(
 def _of_nodes(
     allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, isolating: bool
 ) -> dict[NodeId, Slices]:
+    hosts = allocatable.for_host(free)
     by_node = {
-        node: _of_node(allocatable, request, node, free & cpus, steps, isolating=isolating)
+        node: _of_node(allocatable, request, node, free & cpus, hosts & cpus, steps, isolating=isolating)
         for node, cpus in allocatable.nodes.items()
     }
     for limit in allocatable.limits if request.emulator == AUTO else ():
@@ -97,14 +98,22 @@ def union_of(by_node: Mapping[NodeId, Slices]) -> Slices:
 
 
 def _of_node(
-    allocatable: AllocatableCpus, request: Request, node: int | None, free: CpuSet, steps: Steps, *, isolating: bool
+    allocatable: AllocatableCpus,
+    request: Request,
+    node: int | None,
+    free: CpuSet,
+    hosts: CpuSet,
+    steps: Steps,
+    *,
+    isolating: bool,
 ) -> Slices:
-    """Roles share CPUs where no CPU would be left for vCPUs."""
+    """Roles share CPUs where no CPU would be left for vCPUs. Housekeeping of one step has no CPUs but ``hosts``, beyond
+    its minimum."""
     for_vcpus, for_guests = allocatable.for_vcpus(free), allocatable.for_guests(free)
     size = len(allocatable.nodes[node]) // _PART
     needed = min(sum(steps) * max(size, 1), max(len(free) // MOST, len(steps)))
     cores = _FreeCores(allocatable, allocatable.in_turn(free, needed))
-    autos = (request.housekeeping == AUTO, request.emulator == AUTO)
+    autos = (request.housekeeping == AUTO and bool(hosts), request.emulator == AUTO)
     if not free or not any(autos):
         return Slices(vcpu=free)
     if len(cores) == 1:
@@ -114,7 +123,8 @@ def _of_node(
     has_isolated = isolating and bool(allocatable.exclusive & allocatable.nodes[node])
     take = _Take(allocatable, size, len(free) // (1 if has_isolated else MOST))
     others = 1 if has_isolated or not autos[1] else len(ROLES) - 1
-    housekeeping = take.first(cores, steps.housekeeping, others) if autos[0] else CpuSet()
+    first = replace(take, size=min(size, len(hosts))) if steps.housekeeping == 1 else take
+    housekeeping = first.first(cores, steps.housekeeping, others) if autos[0] else CpuSet()
     take = take.beside(housekeeping)
     rest = cores.without(housekeeping | (free - for_guests))
     if not autos[1] or not rest.cpus:

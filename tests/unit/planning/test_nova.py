@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from data.field import starlingx
 from support.hosts import applied, cpus, guest, plain, process, snapshot, topology
 
 from pinner.model.cpuset import union
@@ -41,10 +42,22 @@ def test_pools_lie_inside_the_shared_set(strategy: str) -> None:
     assert set(placed(made, "g1")) <= {"4-12,20-28", "4-12", "20-28"}
 
 
-def test_housekeeping_and_emulators_use_the_shared_set_only_when_other_cpus_run_out() -> None:
-    made = plan(snapshot(plain(32), [guest(1, 2, cpus("0-31"))], shared=cpus("0-29")), "s", Request())
-    assert (str(made.roles.housekeeping), str(made.roles.emulator)) == ("0-1,30-31", "2-5")
-    assert str(made.roles.vcpu) == "6-29"
+@pytest.mark.parametrize(
+    ("load", "sets"),
+    [(40.0, ("30-31", "0-3", "4-29")), (300.0, ("0-5,30-31", "6-9", "10-29"))],
+)
+def test_housekeeping_uses_the_shared_set_only_where_its_load_needs_that(load: float, sets: tuple[str, ...]) -> None:
+    guests, busy = [guest(1, 2, cpus("0-31"))], process(300, load, *["0-31"] * 4)
+    made = plan(snapshot(plain(32), guests, [busy], shared=cpus("0-29")), "s", Request())
+    assert (str(made.roles.housekeeping), str(made.roles.emulator), str(made.roles.vcpu)) == sets
+
+
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
+def test_the_host_stays_out_of_a_node_that_has_the_shared_set_alone(strategy: str) -> None:
+    made = plan(starlingx.HOST, "s", Request(strategy))
+    sets = made.roles.housekeeping, made.roles.emulator, made.roles.vcpu
+    assert sets == (starlingx.HOUSEKEEPING, starlingx.EMULATOR, starlingx.VCPU)
+    assert made.unplaced == ()
 
 
 def test_a_node_outside_the_shared_set_has_no_cpu_for_vcpus() -> None:
