@@ -15,7 +15,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.text import listed
 from pinner.planning.available import exclusions, restrictions
 from pinner.planning.available.exclusions import unknown_guests
-from pinner.planning.available.operator_pins import owned
+from pinner.planning.available.operator_pins import owned, qemus_own_pins
 from pinner.planning.available.slices import is_full
 from pinner.planning.changes import exchange_warning
 from pinner.planning.objective import MeasuredAnswer, excused_warning
@@ -64,6 +64,7 @@ def of_host(context: Context, strategies: Mapping[str, Strategy], roles: Roles) 
     yield from restrictions.warnings(context.allocatable)
     if using := list(_using_owned(context)):
         yield f"processes that stay may use CPUs that pins of guests own: {listed(using, restrictions.NAMED)}"
+    yield from _on_qemus_own(snapshot, request, roles.housekeeping)
     for guest in snapshot.guests:
         yield from exclusions.warnings_of_flavor(guest, strategies)
     yield from _absent(snapshot, request)
@@ -102,6 +103,13 @@ def _using_owned(context: Context) -> Iterator[str]:
         staying = (thread for thread in process.threads if not left.threads or thread.tid in left.threads)
         if using := own & union(thread.affinity for thread in staying if thread.immovable_reason != "per-cpu"):
             yield f"{left.target} (CPUs {using})"
+
+
+def _on_qemus_own(snapshot: Snapshot, request: Request, housekeeping: CpuSet) -> Iterator[str]:
+    pins = qemus_own_pins(snapshot, request)
+    for guest in snapshot.guests:
+        if both := pins.get(guest.uuid, CpuSet()) & housekeeping:
+            yield f"housekeeping has CPUs {both}, to which an operator pinned QEMU's own threads of guest {guest.name}"
 
 
 def _absent(snapshot: Snapshot, request: Request) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.numa import allowed
-from pinner.planning.available.operator_pins import released, vcpu_pins
+from pinner.planning.available.operator_pins import qemus_own_pins, released, vcpu_pins
 
 
 class Confined(NamedTuple):
@@ -41,6 +41,8 @@ class AllocationOrder:
     """Of cores, slowest first."""
     settled: CpuSet = CpuSet()
     """CPUs of guests that run on slower cores only."""
+    qemus_own: CpuSet = CpuSet()
+    """Whole cores of QEMU's own threads that operators pinned: housekeeping takes these CPUs last."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, request: Request) -> "AllocationOrder":
@@ -51,12 +53,13 @@ class AllocationOrder:
             confined=_confined(snapshot, request),
             classes=snapshot.topology.core_classes[::-1],
             settled=_settled(snapshot),
+            qemus_own=union(cores[cpu] for cpu in union(qemus_own_pins(snapshot, request).values())),
         )
 
     @property
     def is_by_id(self) -> bool:
         """The lowest CPUs first."""
-        return not (self.lcores or self.confined) and len(self.classes) < 2
+        return not (self.lcores or self.confined or self.qemus_own) and len(self.classes) < 2
 
     def needed(self, cpus: CpuSet) -> int:
         """Of these, for the confinement with most vCPUs."""

@@ -68,11 +68,24 @@ def beside_vcpus(snapshot: Snapshot, request: Request) -> Iterator[tuple[Guest, 
 
 def vcpu_pins(snapshot: Snapshot, request: Request) -> Iterator[tuple[Guest, int | None, CpuSet]]:
     """Of the guests that the request leaves alone, online."""
+    return ((guest, pin.part, cpus) for guest, pin, cpus in _pins(snapshot, request) if pin.kind == "vcpu")
+
+
+def qemus_own_pins(snapshot: Snapshot, request: Request) -> dict[str, CpuSet]:
+    """By UUID: the online CPUs of emulators and iothreads of such guests, without those that their vCPUs own."""
+    by_guest, own = dict[str, CpuSet](), owned(snapshot, request)
+    for guest, pin, cpus in _pins(snapshot, request):
+        if pin.kind != "vcpu" and (cpus := cpus - own.get(guest.uuid, CpuSet())):
+            by_guest[guest.uuid] = by_guest.get(guest.uuid, CpuSet()) | cpus
+    return by_guest
+
+
+def _pins(snapshot: Snapshot, request: Request) -> Iterator[tuple[Guest, OperatorPin, CpuSet]]:
     for guest in released(snapshot, request).guests:
         stays = is_left_to_operator(guest, request) or (is_excluded_guest(guest, request) and not guest.dedicated)
         for pin in pins_of(guest) if stays else ():
-            if pin.kind == "vcpu" and (cpus := pin.cpus & snapshot.topology.online):
-                yield guest, pin.part, cpus
+            if cpus := pin.cpus & snapshot.topology.online:
+                yield guest, pin, cpus
 
 
 def pins_in_words(guest: Guest) -> str:

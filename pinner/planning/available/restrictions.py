@@ -183,7 +183,9 @@ def owned_in_words(guest: Guest, allocatable: AllocatableCpus) -> str:
     shared = f" (it shares {listed(others, NAMED)})" if others else ""
     rest = union(pin.cpus for pin in pins_of(guest) if pin.kind == "vcpu") & allocatable.online - own
     none = f"; it owns none of CPUs {rest}: pins to more cores than vCPUs only restrict it" if rest else ""
-    return (f"; it owns CPUs {own}{shared}" if own else "") + none
+    qemus = union(pin.cpus for pin in pins_of(guest) if pin.kind != "vcpu") & allocatable.online - own
+    last = f"; housekeeping takes CPUs {qemus} of QEMU's own threads last" if qemus else ""
+    return (f"; it owns CPUs {own}{shared}" if own else "") + none + last
 
 
 def is_asked(process: Process, request: Request) -> bool:

@@ -108,7 +108,7 @@ def _of_node(
     isolating: bool,
 ) -> Slices:
     """Roles share CPUs where no CPU would be left for vCPUs. Housekeeping of one step has no CPUs but ``hosts``, beyond
-    its minimum."""
+    its minimum, and as long as these are enough for that, none to which an operator pinned QEMU's own threads."""
     for_vcpus, for_guests = allocatable.for_vcpus(free), allocatable.for_guests(free)
     size = len(allocatable.nodes[node]) // _PART
     needed = min(sum(steps) * max(size, 1), max(len(free) // MOST, len(steps)))
@@ -123,8 +123,10 @@ def _of_node(
     has_isolated = isolating and bool(allocatable.exclusive & allocatable.nodes[node])
     take = _Take(allocatable, size, len(free) // (1 if has_isolated else MOST))
     others = 1 if has_isolated or not autos[1] else len(ROLES) - 1
-    first = replace(take, size=min(size, len(hosts))) if steps.housekeeping == 1 else take
-    housekeeping = first.first(cores, steps.housekeeping, others) if autos[0] else CpuSet()
+    own = hosts - allocatable.order.qemus_own
+    own = own if allocatable.cores_worth(own) >= allocatable.minimum_cores else hosts
+    first = replace(take, size=min(size, len(own))) if steps.housekeeping == 1 else take
+    housekeeping = first.first(cores.beginning_with(own), steps.housekeeping, others) if autos[0] else CpuSet()
     take = take.beside(housekeeping)
     rest = cores.without(housekeeping | (free - for_guests))
     if not autos[1] or not rest.cpus:
@@ -179,6 +181,10 @@ class _FreeCores:
 
     def __iter__(self) -> Iterator[CpuSet]:
         return chain.from_iterable(map(self.allocatable.each_core_within, self.parts))
+
+    def beginning_with(self, cpus: CpuSet) -> "_FreeCores":
+        parts = (*(part & cpus for part in self.parts), *(part - cpus for part in self.parts))
+        return _FreeCores(self.allocatable, parts)
 
     def without(self, cpus: CpuSet) -> "_FreeCores":
         return _FreeCores(self.allocatable, tuple(part - cpus for part in self.parts))

@@ -19,6 +19,7 @@ def _host(size: int, vcpus: str, emulator: str, iothread: str = "") -> Snapshot:
 
 HOST, SMALL = _host(32, "8-11", "5"), _host(8, "2-7", "0")
 WITH_IOTHREAD, WIDE = _host(32, "8-11", "5", "12"), _host(32, "8-11", "4-5")
+LOW, FULL = _host(32, "8-11", "0-1", "2-3"), _host(8, "4-7", "0-3")
 
 # No set has 5: an eighth of 32 CPUs is 4 of the others for each automatic set. An iothread's CPU counts alike.
 OWNED = cpus("5,8-11")
@@ -30,3 +31,10 @@ WHY_SMALL = (
     "CPUs 0 are allocated although guest g1's emulator (CPUs 0) are restricted to them: "
     "otherwise a role would have fewer cores of a node than its minimum (1)"
 )
+
+# Host daemons take the CPUs of an emulator and an iothread, of two cores each, last; the other guest's emulator may
+# share them.
+BESIDE_LOW = cpus("4-7"), cpus("0-3"), cpus("12-31")
+WHY_LOW = "; it owns CPUs 8-11; housekeeping takes CPUs 0-3 of QEMU's own threads last; "
+# No other CPU is left.
+WHY_FULL = "housekeeping has CPUs 0, to which an operator pinned QEMU's own threads of guest g1"

@@ -193,8 +193,18 @@ def test_a_guest_with_pins_of_its_emulator_alone_owns_no_cpu():
     (owner, other) = emulator_pin.HOST.guests
     alone = replace(owner, operator_pins=owner.operator_pins[-1:])
     made = plan(replace(emulator_pin.HOST, guests=(alone, other)), "s", Request())
-    assert "emulator to 5; it owns no CPU; to place it" in why(made)[0]
-    assert 5 in made.roles.cpus
+    assert "emulator to 5; housekeeping takes CPUs 5 of QEMU's own threads last; to place it" in why(made)[0]
+    assert 5 in made.roles.cpus - made.roles.housekeeping
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_housekeeping_takes_cpus_of_emulators_and_iothreads_that_operators_pinned_last(strategy):
+    made = plan(emulator_pin.LOW, "s", Request(strategy))
+    assert (made.roles.housekeeping, made.roles.emulator, made.roles.vcpu) == emulator_pin.BESIDE_LOW
+    assert emulator_pin.WHY_LOW in why(made)[0]
+    again = plan(applied(emulator_pin.LOW, made), "s", Request(strategy))
+    assert again.roles.housekeeping == made.roles.housekeeping
+    assert emulator_pin.WHY_FULL in plan(emulator_pin.FULL, "s", Request()).warnings
 
 
 def test_a_warning_names_busy_processes_that_stay_on_the_cpus_of_an_owner():
