@@ -249,7 +249,8 @@ def _plugged_in(plan: Plan, host: Host) -> Iterator[str]:
 
 
 def _limited(plan: Plan, host: Host) -> Iterator[str]:
-    """Cgroups that allow the plan's guests other CPUs than then."""
+    """Cgroups that allow the plan's guests other CPUs than then, without those that the plan makes partitions."""
+    own = {want.target.owner for want in plan.wanted if want.target.kind == "partition"}
     for guest in dict.fromkeys(want.target.owner for want in plan.wanted if want.target.kind in PINNED):
         with suppress(Gone):
             then, now = (
@@ -257,7 +258,7 @@ def _limited(plan: Plan, host: Host) -> Iterator[str]:
                 for limits in (plan.basis.cpu_limits.get(guest, ()), host.cpu_limits(guest))
             )
             for path in {**then, **now}:
-                if then.get(path) != now.get(path):
+                if path not in own and then.get(path) != now.get(path):
                     allows = f"allows CPUs {now[path].cpus}" if path in now else "leaves out no CPU"
                     before = f", no longer {then[path].cpus}" if path in then else ""
                     yield f"{now.get(path, then.get(path))} {allows}{before}"

@@ -75,15 +75,16 @@ def without_part(path: str) -> str:
 
 def limits(mount: Mount, path: str, online: CpuSet) -> tuple[CpuLimit, ...]:
     """This cgroup and those above it that leave out CPUs of the ones above, outermost first. A v2 partition ends what
-    those above it leave out: it has CPUs that they lack."""
+    those above it leave out: it has CPUs that they lack. That of the process's own folder is no limit, but a setting
+    that the guest's units show."""
     found: list[CpuLimit] = []
-    allowed = online
+    allowed, own = online, of_guest(mount.folder / path.lstrip("/"))
     for folder in (mount.folder, *reversed(tuple(with_parents(mount, path)))) if mount.version != "none" else ():
         if not (cpus := files.cpu_list(folder / EFFECTIVE[mount.version])):
             continue  # a cgroup without the controller
         if files.text(folder / PARTITION) in ("root", "isolated"):
-            found, allowed = [], cpus
-        elif allowed - cpus:
+            found, allowed = [], cpus if folder == own else online
+        if allowed - cpus:
             name = ROOT if folder == mount.folder else str(folder.relative_to(mount.folder))
             found.append(CpuLimit(name, cpus))
             allowed &= cpus

@@ -14,14 +14,20 @@ _NAMED = 4
 
 
 def released(snapshot: Snapshot, request: Request) -> Snapshot:
-    """The guests that the request releases have neither a restriction nor an operator's pins."""
-    if not request.released_guests:
-        return snapshot
-    guests = (
-        replace(guest, restriction=CpuSet(), operator_pins=()) if is_named(guest, request.released_guests) else guest
-        for guest in snapshot.guests
-    )
-    return replace(snapshot, guests=tuple(guests))
+    """The guests that the request releases have neither a restriction nor an operator's pins, and for live isolation
+    no limit by their slice's partition, which the request may change."""
+    guests = tuple(_released(guest, request) for guest in snapshot.guests)
+    # What is not released stays the same object, because it keeps derived tables.
+    return snapshot if guests == snapshot.guests else replace(snapshot, guests=guests)
+
+
+def _released(guest: Guest, request: Request) -> Guest:
+    if request.released_guests and is_named(guest, request.released_guests):
+        guest = replace(guest, restriction=CpuSet(), operator_pins=())
+    if request.isolation == "live" and guest.cgroups and guest.cgroups[0].state.kind == "root":
+        limits = (limit for limit in guest.cpu_limits if limit.path != guest.cgroups[0].path)
+        guest = replace(guest, cpu_limits=tuple(limits))
+    return guest
 
 
 def is_left_to_operator(guest: Guest, request: Request) -> bool:

@@ -30,7 +30,7 @@ from pinner.planning.available.exclusions import (
     own_cpus,
 )
 from pinner.planning.available.numa import allowed
-from pinner.planning.available.operator_pins import beside_vcpus, is_left_to_operator, owned, pins_of
+from pinner.planning.available.operator_pins import beside_vcpus, is_left_to_operator, owned, pins_of, released
 from pinner.planning.available.slices import ROLES
 
 NAMED = 5
@@ -146,7 +146,7 @@ def of_ovs(snapshot: Snapshot) -> Iterator[RestrictedAffinity]:
 def limits(snapshot: Snapshot, request: Request) -> tuple[CpuLimit, ...]:
     """See AllocatableCpus.limits. Only guests that a plan may place count."""
     by_set: dict[CpuSet, CpuLimit] = {}
-    for guest in snapshot.guests:
+    for guest in released(snapshot, request).guests:
         stays = is_excluded_guest(guest, request) or is_left_to_operator(guest, request)
         if not stays and (not guest.dedicated or request.nova_emulators):
             cpus = allowed(guest, snapshot.topology.online)

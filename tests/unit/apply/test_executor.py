@@ -9,8 +9,11 @@ from pinner.apply import executor
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, Invalid, RunConflict, StalePlan
+from pinner.model.kinds import PartitionState
 from pinner.model.machine.process import CpuLimit
+from pinner.model.plan.plan import Wanted
 from pinner.model.run.journal import Run
+from pinner.model.snapshot import cgroup_target
 
 
 @pytest.mark.parametrize("cpuset_controller", [True, False])
@@ -218,6 +221,16 @@ def test_a_slice_that_changed_after_the_plan_makes_it_stale(host, journal, then,
     assert not host.writes
     host.limits = limits(then)
     assert apply(plan, host, journal, make_run("run-2")).state == "applied"
+
+
+def test_a_slice_that_the_plan_makes_a_partition_itself_does_not_make_it_stale(host, journal):
+    plan = wanted(the_plan(host))
+    slice_ = Wanted(
+        cgroup_target("machine.slice"), CpuSet.parse("3-7"), "", PartitionState("root", CpuSet.parse("3-7"))
+    )
+    plan = replace(plan, wanted=(*plan.wanted, slice_))
+    host.limits = (CpuLimit("machine.slice", CpuSet.parse("3-7")),)
+    assert apply(plan, host, journal).state == "applied"
 
 
 def test_a_guest_that_was_excluded_after_the_plan_makes_it_stale(host, journal):

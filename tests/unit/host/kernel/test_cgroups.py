@@ -79,15 +79,18 @@ def test_the_mount_of_a_container_is_a_limit(tmp_path):
     assert limits(tree(tmp_path, "v1", {"": "0-3", "g1": "0-3"}), "/g1") == [("/", "0-3")]
 
 
-def test_a_partition_has_cpus_that_those_above_it_lack(tmp_path):
-    """They are its own setting, which the guest's units show."""
-    mount = tree(
-        tmp_path,
-        "v2",
-        {"": "0-2", "machine.slice": "3-23", SCOPE: "3-23", f"{SCOPE}/libvirt": "3-5"},
-        {"machine.slice"},
-    )
-    assert limits(mount, f"/{SCOPE}/libvirt/emulator") == [(f"{SCOPE}/libvirt", "3-5")]
+@pytest.mark.parametrize(
+    ("partitions", "expected"),
+    [
+        ({"machine.slice"}, [("machine.slice", "3-23"), (f"{SCOPE}/libvirt", "3-5")]),
+        ({"machine.slice", SCOPE}, [(f"{SCOPE}/libvirt", "3-5")]),
+    ],
+)
+def test_a_partition_has_cpus_that_those_above_it_lack(tmp_path, partitions, expected):
+    """Above the guest's scope it is a limit. The scope's own is a setting, which the guest's units show."""
+    cpusets = {"": "0-2", "machine.slice": "3-23", SCOPE: "3-23", f"{SCOPE}/libvirt": "3-5"}
+    mount = tree(tmp_path, "v2", cpusets, partitions)
+    assert limits(mount, f"/{SCOPE}/libvirt/emulator") == expected
 
 
 def test_a_cpu_that_others_partitions_took_is_no_cpu_of_the_root_cgroup(tmp_path):

@@ -8,10 +8,12 @@ from support.values import MEMBER
 
 from pinner.model.guest.guest import Cgroup, OperatorPin
 from pinner.model.guest.guest_numa import GuestNuma, MemoryBinding
+from pinner.model.kinds import PartitionState
 from pinner.model.machine.process import CpuLimit
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import OvsDpdk, OvsMasks
+from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.planner import plan
 
 LIVE = Request("isolated", isolation="live")
@@ -81,3 +83,22 @@ def test_a_guest_of_a_small_slice_has_qemus_own_threads_on_none_of_its_vcpus_cpu
     vcpus = {("vcpu", vcpu): cpu for vcpu, cpu in enumerate(("12", "13", "14", "5"))}
     assert places == {("emulator", None): "6"} | vcpus
     assert partitions(made) == ["root 5-14", "isolated 5-6,12-14"]
+
+
+def test_the_partition_of_a_slice_bounds_its_guests_unless_the_plan_makes_that_partition() -> None:
+    slice_ = cpus("3-11")
+    root = Cgroup("machine.slice", PartitionState("root", slice_))
+    inside = guest(
+        2,
+        2,
+        slice_,
+        cpu_limits=(CpuLimit("machine.slice", slice_),),
+        cgroups=(root, Cgroup("machine.slice/g2.scope", MEMBER)),
+    )
+    host = snapshot(top(16), [guest(1, 2, cpus("0-15")), inside], [DAEMON])
+    floating = plan(host, "s", Request())
+    places = {(want.target.kind, str(want.cpus)) for want in floating.wanted if want.target.name == "g2"}
+    assert places == {("emulator", "3"), ("vcpu", "4-11")}
+    live = plan(host, "s", LIVE)
+    assert partitions(live) == ["root 2-15", "isolated 2,4-5"]
+    require_permitted(identified(live, host)[0], host, Past(), migrate_memory=False)
