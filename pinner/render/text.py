@@ -6,7 +6,7 @@ from typing import assert_never
 from pinner.model.change import AffinityChange, PlannedChange, StateChange
 from pinner.model.plan.objective import Objective, Optimality, Term
 from pinner.model.plan.plan import LeftOut, Move, Plan, Rebalance
-from pinner.model.text import memory_by_node, mib
+from pinner.model.text import listed, memory_by_node, mib
 from pinner.render import before_and_after, counted, visible
 
 
@@ -36,8 +36,13 @@ def gain(move: Move) -> str:
     return terms or "makes room for a guest without a place"
 
 
+_NAMED = 4
+
+
 def optimality(proof: Optimality) -> str:
     terms = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in proof.score.items())
+    if proof.beyond:
+        terms += f", without guests that are bound to CPUs or wider than a node ({listed(proof.beyond, _NAMED)})"
     if proof.proven:
         return f"{terms}; proven: no allocation is better"
     bound = ", ".join(str(value) for value in proof.bound.values())

@@ -123,6 +123,8 @@ class Optimality:
     """Whether no allocation has a lower score."""
     note: str = ""
     """Why the score is not proven, and what to do about it; empty where it is, or where nobody tried."""
+    beyond: tuple[str, ...] = field(default=(), metadata={"exclude_if": lambda names: not names})
+    """Names of guests that are bound to CPUs or wider than a node: score and proof leave them out."""
 
 
 def rise(terms: tuple[Term, ...]) -> float:

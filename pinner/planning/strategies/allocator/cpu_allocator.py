@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, islice
 
 from pinner.model.cpuset import CpuSet
@@ -54,7 +54,8 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
         packed_now = free_cpus.places(waiting, packed)
         places |= packed_now
         if len(waiting) == len(together) and len(places) == len(context.guests):
-            return Allocation(places, (), guest_packing.optimality_of(packed.packing, packed.packing.score))
+            found = guest_packing.optimality_of(packed.packing, packed.packing.score)
+            return Allocation(places, (), _beyond(context, together, found))
         free_cpus.take_packed(waiting, packed_now)
     free_cpus, places = _with_room_made(context, free_cpus, places, staying)
     trial, anew = _packed_anew(context, free_cpus, places, staying)
@@ -109,7 +110,13 @@ def optimality(
     if len(together) < len(context.guests):
         empty = _beside(free_cpus, together, places).cores
     some_stay = any(guest.uuid in staying for guest in together)
-    return guest_packing.optimality(context, empty, together, taken, some_stay=some_stay)
+    found = guest_packing.optimality(context, empty, together, taken, some_stay=some_stay)
+    return _beyond(context, together, found)
+
+
+def _beyond(context: Context, together: Sequence[Guest], optimality: Optimality) -> Optimality:
+    packed = {guest.uuid for guest in together}
+    return replace(optimality, beyond=tuple(guest.name for guest in context.guests if guest.uuid not in packed))
 
 
 def _moves_left(context: Context, staying: _Places, places: _Places) -> int:

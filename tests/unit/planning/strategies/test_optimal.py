@@ -1,9 +1,10 @@
 """The strategy optimal: isolated, with a proof of its allocation."""
 
 import pytest
-from support.hosts import applied, cpus, guest, plain, snapshot, topology, with_caches
+from support.hosts import GIB, applied, cpus, guest, plain, snapshot, topology, with_caches
 
 from pinner.model.errors import Invalid
+from pinner.model.guest.guest_numa import GuestNuma, MemoryBinding
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.request import MAX_BUDGET, Request
 from pinner.model.snapshot import Snapshot
@@ -43,6 +44,18 @@ def test_optimal_proves_with_the_solver_what_rules_cannot_and_a_second_plan_chan
     assert made.optimality.score == {"unplaced_guests": 0, "farther_nodes": 0, "shared_cores": 0, "extra_l3": 1}
     again = plan(applied(host, made), "s", Request("optimal"))
     assert (again.changes, again.optimality) == ((), made.optimality)
+
+
+@pytest.mark.parametrize("strategy", ["isolated", "optimal"])
+def test_the_plan_names_guests_that_its_proof_leaves_out(strategy: str) -> None:
+    """g1 is wider than a node of 14 CPUs, and memory binds g2."""
+    bound = guest(2, 4, cpus("0-1"), numa=GuestNuma(memory=MemoryBinding("strict", (3,))), memory={3: 2 * GIB})
+    guests = [guest(1, 20, cpus("0-1")), bound, guest(3, 6, cpus("0-1"))]
+    made = plan(snapshot(plain(64, 4, isolated="2-15,18-31,34-47,50-63"), guests), "s", Request(strategy))
+    assert made.optimality is not None
+    assert made.optimality.beyond == ("g1", "g2")
+    words = "extra l3 0, without guests that are bound to CPUs or wider than a node (g1, g2); proven: no allocation"
+    assert words in text.render(made)
 
 
 def test_a_plan_of_isolated_asks_the_solver_for_no_bound_where_guests_stay() -> None:
