@@ -120,8 +120,8 @@ def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[C
 def is_housekeeping_set(allocatable: AllocatableCpus, request: Request, cpus: CpuSet) -> bool:
     if request.housekeeping == AUTO:
         free = for_housekeeping(allocatable, request)
-        hosts = allocatable.for_host(free)
-        # An automatic set has free CPUs of each node that has some. Few masks are like that, and the sets are costly.
+        hosts = slices.for_housekeeping(allocatable, free, 1)
+        # An automatic set has free CPUs of each of these nodes. Few masks are like that, and the sets are costly.
         if not cpus <= free or any(hosts & node and not cpus & node for node in allocatable.nodes.values()):
             return False
     return cpus in housekeeping_sets(allocatable, request)

@@ -19,6 +19,8 @@ _PART = 8
 """A step is a node's CPUs divided by this."""
 MOST = 2
 """Both automatic sets take at most a node's free CPUs divided by this."""
+_FEWEST_NODES = 2
+"""Of housekeeping: daemons of a host with two nodes have memory on both."""
 MOST_STEPS = _PART // MOST
 """Of both sets together."""
 
@@ -56,7 +58,7 @@ def of_nodes(
 def _of_nodes(
     allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, isolating: bool
 ) -> dict[NodeId, Slices]:
-    hosts = allocatable.for_host(free)
+    hosts = for_housekeeping(allocatable, free, steps.housekeeping)
     by_node = {
         node: _of_node(allocatable, request, node, free & cpus, hosts & cpus, steps, isolating=isolating)
         for node, cpus in allocatable.nodes.items()
@@ -64,6 +66,19 @@ def _of_nodes(
     for limit in allocatable.limits if request.emulator == AUTO else ():
         by_node |= _with_emulators_within(allocatable, limit, by_node)
     return by_node
+
+
+def for_housekeeping(allocatable: AllocatableCpus, free: CpuSet, steps: int) -> CpuSet:
+    """Of these, the CPUs of the nodes that give housekeeping some. Of small nodes with room for three sets, an eighth
+    of which is less than a core, one step takes as many as make an eighth of the host, at least two."""
+    hosts, taken, chosen = allocatable.for_host(free), 0, CpuSet()
+    for number, cpus in enumerate(cpus for cpus in allocatable.nodes.values() if hosts & cpus):
+        size, core = len(cpus) // _PART, len(allocatable.cores[(hosts & cpus).lowest])
+        is_small = size < core and allocatable.count_cores(hosts & cpus) >= len(ROLES)
+        enough = number >= _FEWEST_NODES and taken >= len(allocatable.online) // _PART
+        if steps > 1 or not is_small or not enough:
+            taken, chosen = taken + max(size, core), chosen | cpus
+    return hosts & chosen
 
 
 def _with_emulators_within(

@@ -14,6 +14,10 @@ def sets(top: Topology, strategy: str = "shared-pool", **parameters: str) -> tup
 
 
 SMT_8 = topology({0: [[c, c + 4] for c in range(4)]})
+SMALL_NODES = topology({node: [[c, c + 32] for c in range(4 * node, 4 * node + 4)] for node in range(8)})
+"""8 nodes of 4 cores with two threads. An eighth of 64 CPUs are 4 cores: nodes 0-3 give housekeeping one each."""
+NODES_EMULATORS = "1,5,9,13,16,20,24,28,33,37,41,45,48,52,56,60"
+NODES_VCPUS = "2-3,6-7,10-11,14-15,17-19,21-23,25-27,29-31,34-35,38-39,42-43,46-47,49-51,53-55,57-59,61-63"
 UNEVEN = topology({0: [[c] for c in range(16)], 3: [[100]], 7: []})
 """A node of 16 CPUs, one of a single CPU, one of none."""
 
@@ -25,6 +29,7 @@ UNEVEN = topology({0: [[c] for c in range(16)], 3: [[100]], 7: []})
         (plain(64, 2), "shared-pool", ("0-3,32-35", "4-7,36-39", "8-31,40-63"), ""),
         (interleaved(16), "shared-pool", ("0-1,16-17", "2-3,18-19", "4-15,20-31"), ""),
         (plain(3), "shared-pool", ("0", "1", "2"), ""),
+        (SMALL_NODES, "shared-pool", ("0,4,8,12,32,36,40,44", NODES_EMULATORS, NODES_VCPUS), ""),
         (plain(2), "shared-pool", ("0", "1", "1"), "emulator threads share CPUs 1 with vCPUs"),
         (plain(2), "numa-local", ("0", "1", "1"), "emulator threads share CPUs 1 with vCPUs"),
         (plain(2), "isolated", ("0", "0", "1"), "emulator threads share CPUs 0 with housekeeping"),
