@@ -8,6 +8,8 @@ from pinner.checks.common import SampledNic, command, find_each, growth, rate, s
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading
 from pinner.model.settings.cards import (
+    ADAPTIVE,
+    FIXED_US,
     GATHERING_US,
     MANY_INTERRUPTS,
     NO_ROOM,
@@ -130,6 +132,30 @@ def _coalescing(reading: HostReading) -> Iterator[Found]:
     yield from find_each(_cards(reading), lambda card: card.subject, find)
 
 
+def _adaptive(reading: HostReading) -> Iterator[Found]:
+    coalescing, rings = _by_key(reading.snapshot.coalescing), _by_key(reading.snapshot.rings)
+
+    def find(card: SampledNic) -> Iterator[Found]:
+        name, ring, gathers = card.nic.name, rings.get(card.nic.key), coalescing.get(card.nic.key)
+        if gathers is None or not gathers.is_adaptive or gathers.rate < MANY_INTERRUPTS:
+            return
+        if ring is not None and ring.size < ring.most:
+            return  # nic-small-ring reports it
+        if lost := _without_room(card):
+            yield Found(
+                card.subject,
+                f"{name} receives {gathers.rate:.3g} packets/s and drops some while its driver adapts the interrupts",
+                (
+                    Evidence("packet rate", gathers.rate, "1/s"),
+                    *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
+                ),
+                (command(f"ethtool -C {quote(name)} adaptive-rx off {gathers.fixed}"),),
+                targets=(gathers.target,),
+            )
+
+    yield from find_each(_cards(reading), lambda card: card.subject, find)
+
+
 def _offloads(reading: HostReading) -> Iterator[Found]:
     for nic in reading.details.nics:
         off = [short for name, short in OFFLOADS.items() if nic.offloads.get(name) is False]
@@ -204,6 +230,14 @@ CHECKS = (
         why="each packet can cost one interrupt",
         source="ethtool(8): -C",
         find=_coalescing,
+    ),
+    HostCheck(
+        code=ADAPTIVE,
+        severity="warning",
+        summary=f"a card with more than {MANY_INTERRUPTS} packets/s drops some while its driver adapts the interrupts",
+        why=f"an adapted time can grow until the ring is full; a fixed one of {FIXED_US} us stays short",
+        source="ethtool(8): -C",
+        find=_adaptive,
     ),
     HostCheck(
         code="nic-offloads-off",

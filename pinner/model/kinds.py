@@ -65,6 +65,23 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Coalescing:
+    """How a card gathers received packets for one interrupt."""
+
+    usecs: int
+    """Microseconds between the first packet and the interrupt (rx-usecs)."""
+    frames: int = 0
+    """Packets after which it interrupts at once (rx-frames); 0: only the time counts."""
+    is_adaptive: bool = False
+    """Whether the driver adapts both to the load (adaptive-rx)."""
+
+    def __str__(self) -> str:
+        if self.is_adaptive:
+            return "adaptive-rx on"
+        return f"rx-usecs {self.usecs}" + (f" rx-frames {self.frames}" if self.frames else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Governor:
     """A frequency governor of the kernel."""
 
@@ -86,7 +103,7 @@ class GuestCpus:
         return str(self.vcpus)
 
 
-State = PartitionState | Number | Governor | GuestCpus | CpuSet
+State = PartitionState | Number | Coalescing | Governor | GuestCpus | CpuSet
 """CpuSet stands last: its JSON is a string, as which pydantic could write the others."""
 
 
@@ -96,7 +113,7 @@ def cpus_of(state: State) -> CpuSet:
             return state
         case PartitionState():
             return state.cpus
-        case Number() | Governor() | GuestCpus():
+        case Number() | Coalescing() | Governor() | GuestCpus():
             return CpuSet()
     assert_never(state)
 
@@ -181,7 +198,7 @@ _ROWS = (
         "coalescing",
         "coalescing {name}",
         order=0,
-        state=Number,
+        state=Coalescing,
         remedy="coalescing",
         summary="cards with many packets gather them for one interrupt",
     ),

@@ -15,7 +15,17 @@ from pinner.apply.ports import Host, Journal
 from pinner.model.change import StateChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
-from pinner.model.kinds import KINDS, Governor, GuestCpus, Number, PartitionKind, PartitionState, State, cpus_of
+from pinner.model.kinds import (
+    KINDS,
+    Coalescing,
+    Governor,
+    GuestCpus,
+    Number,
+    PartitionKind,
+    PartitionState,
+    State,
+    cpus_of,
+)
 from pinner.model.run.journal import Entry, EntryState
 
 Masks = Mapping[ThreadKey, CpuSet]
@@ -140,6 +150,9 @@ def _may_be_granted(entry: Entry, change: StateChange, now: State) -> bool:
     match change.before, change.after, now:
         case Number(value=before), Number(value=after), Number(value=granted):
             return min(before, after) < granted < max(before, after)
+        case Coalescing() as first, Coalescing() as last, Coalescing() as now:
+            ends = (0 if first.is_adaptive else first.usecs, last.usecs)  # a driver rounds the time alone
+            return replace(now, usecs=last.usecs) == last and min(ends) < now.usecs < max(ends)
         case CpuSet(), CpuSet() as after, CpuSet() as granted:
             return bool(granted) and granted <= after
         case GuestCpus(), GuestCpus(vcpus=after), GuestCpus(vcpus=granted):
@@ -152,7 +165,7 @@ def _written(state: State) -> State:
     match state:
         case PartitionState():
             return replace(state, invalid="")
-        case CpuSet() | Number() | Governor() | GuestCpus():
+        case CpuSet() | Number() | Coalescing() | Governor() | GuestCpus():
             return state
     assert_never(state)
 

@@ -125,11 +125,10 @@ class CardNumber:
     place: int
     """The number's place among the fields."""
     noun: str
-    unit: str = ""
-    limited: str = ""
+    limited: str
     """What the driver limits, in words."""
-    most: int | None = None
-    """The place of the driver's maximum; the minimum is 1 then. None: the caller knows the limits."""
+    most: int
+    """The place of the driver's maximum; the minimum is 1."""
 
     def values(self, name: str) -> tuple[int, ...]:
         return ask(name, self.command, (0,) * self.fields)
@@ -146,12 +145,11 @@ class CardNumber:
         name = name_of(target)
         try:
             now = self.values(name)
-            if self.most is not None and not 0 < number.value <= now[self.most]:
+            if not 0 < number.value <= now[self.most]:
                 why = f"asked for {number} {self.limited}, and the driver allows 1 to {now[self.most]}"
                 raise ApplyFailed(str(target), why)
             ask(name, self.command + 1, (*now[: self.place], number.value, *now[self.place + 1 :]))
         except OSError as error:
-            raise failure(target, f"the driver refuses {number}{self.unit}", error) from None
+            raise failure(target, f"the driver refuses {number}", error) from None
         if (granted := self.of(target)) != number:
-            why = f"asked for {number}{self.unit}, the driver says {granted}"
-            raise ApplyFailed(str(target), why, granted=str(granted))
+            raise ApplyFailed(str(target), f"asked for {number}, the driver says {granted}", granted=str(granted))

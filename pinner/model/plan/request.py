@@ -7,6 +7,7 @@ from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.kinds import SettingName
 from pinner.model.plan.objective import checked_weights
+from pinner.model.settings.cards import ADAPTIVE
 from pinner.model.settings.sysctls import SYSCTLS
 
 AUTO = "auto"
@@ -30,6 +31,7 @@ FIXES: Mapping[str, SettingName] = {
     "irq-off-node": "irqs",
     "irq-on-guest-cpus": "irqs",
     "irqbalance-unbanned": "irqbalance",
+    ADAPTIVE: "coalescing",
     "nic-no-coalescing": "coalescing",
     "nic-single-queue": "queues",
     "nic-small-ring": "rings",

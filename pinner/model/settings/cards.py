@@ -8,7 +8,7 @@ from typing import Literal
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import GuestCpus, Number, State
+from pinner.model.kinds import Coalescing, GuestCpus, Number, State
 from pinner.model.machine.topology import Topology
 
 NO_ROOM = ("rx_missed_errors", "rx_fifo_errors", "rx_over_errors")
@@ -70,6 +70,10 @@ MANY_INTERRUPTS = 50_000
 """Packets a second above which a card that gathers none costs the host much time."""
 GATHERING_US = 50
 """A plan gives it to such a card: at most 20,000 interrupts a second for each queue."""
+FIXED_US, FIXED_FRAMES = 32, 32
+"""A plan gives them to a card whose driver adapts them, and to no other card."""
+ADAPTIVE = "nic-adaptive-moderation"
+"""The code of the finding about such a card; only `--fix` asks for this change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,12 @@ class RxCoalescing:
 
     @property
     def states(self) -> dict[Target, State]:
-        return {self.target: Number(self.usecs)}
+        return {self.target: Coalescing(self.usecs, self.frames, self.is_adaptive)}
+
+    @property
+    def fixed(self) -> Coalescing:
+        """What it gets in place of an adapted time. A driver that counts no packets refuses a number of them."""
+        return Coalescing(FIXED_US, FIXED_FRAMES if self.frames else 0)
 
 
 Setting = Literal["rings", "queues", "coalescing"]

@@ -1,39 +1,56 @@
-"""Interrupt coalescing. Few packets have the shortest delay without it, so only cards with many packets get some."""
+"""Interrupt coalescing. Few packets have the shortest delay without it, so only cards with many packets get some.
+
+A driver that adapts the time to the load can be the cause of drops and of pings that swing: only a request that names
+this finding ends the adaption.
+"""
 
 from collections.abc import Iterator
 from shlex import quote
 
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Number, State
+from pinner.model.kinds import Coalescing, State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
-from pinner.model.settings.cards import GATHERING_US, MANY_INTERRUPTS, RxCoalescing
+from pinner.model.plan.request import Request
+from pinner.model.settings.cards import ADAPTIVE, FIXED_US, GATHERING_US, MANY_INTERRUPTS, RxCoalescing
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 
+_GATHERED = Coalescing(GATHERING_US)
+
 
 def _additions(_plan: Plan, context: Context) -> Additions:
-    known = context.snapshot.coalescing or ()
-    cards = [each for each in known if each.target.key in context.places or _is_hasty(each)]
-    whys = {each: _why_not(each) for each in cards if not each.usecs}
+    known, request = context.snapshot.coalescing or (), context.request
+    cards = [card for card in known if card.target.key in context.places or _is_asked(card, request)]
+    whys = {card: "" if card.usecs or card.is_adaptive else _why_not(card) for card in cards}
     return Additions(
-        wanted=tuple(_wanted(each) for each in cards if not whys.get(each)),
-        skipped=tuple(LeftOut(each.target, why) for each, why in whys.items() if why and not each.is_adaptive),
+        wanted=tuple(_wanted(card, request) for card in cards if not whys[card]),
+        skipped=tuple(LeftOut(card.target, why) for card, why in whys.items() if why),
     )
 
 
-def _objection(change: StateChange, _plan: Plan, context: Context) -> str:
+def _objection(change: StateChange, plan: Plan, context: Context) -> str:
     # The agent counts no packets.
     card = next(each for each in context.snapshot.coalescing or () if each.target.key == change.target.key)
-    if change.after != Number(GATHERING_US):
+    if card.is_adaptive and ADAPTIVE in plan.request.fix:
+        return "" if change.after == card.fixed else f"a plan gives it {card.fixed}, and nothing else"
+    if change.after != _GATHERED:
         return f"a plan gives it {GATHERING_US} us, and no other time"
-    if change.before != Number(0):
-        return f"it gathers packets for {change.before} us already"
+    if isinstance(change.before, Coalescing) and change.before.usecs:
+        return f"it gathers packets for {change.before.usecs} us already"
     return _why_not(card)
 
 
-def _is_hasty(card: RxCoalescing) -> bool:
-    return card.rate >= MANY_INTERRUPTS and not card.usecs and card.frames <= 1 and not card.is_adaptive
+def _is_asked(card: RxCoalescing, request: Request) -> bool:
+    if card.rate < MANY_INTERRUPTS:
+        return False
+    if card.is_adaptive:
+        return ADAPTIVE in request.fix
+    return _gathers(request) and not card.usecs and card.frames <= 1
+
+
+def _gathers(request: Request) -> bool:
+    return "coalescing" in request.remedies or "nic-no-coalescing" in request.fix
 
 
 def _why_not(card: RxCoalescing) -> str:
@@ -44,15 +61,20 @@ def _why_not(card: RxCoalescing) -> str:
     return ""
 
 
-def _wanted(card: RxCoalescing) -> Wanted:
-    if card.usecs or card.is_adaptive:
-        return Wanted(card.target, CpuSet(), "in place", Number(card.usecs))
+def _wanted(card: RxCoalescing, request: Request) -> Wanted:
+    if card.is_adaptive and ADAPTIVE in request.fix:
+        why = "its driver adapts the interrupts to the load, which can drop packets and delay pings"
+        return Wanted(card.target, CpuSet(), why, card.fixed)
+    if card.usecs or card.is_adaptive or not _gathers(request):
+        return Wanted(card.target, CpuSet(), "in place", card.states[card.target])
     why = "the card receives many packets, and interrupts the host for each of them"
-    return Wanted(card.target, CpuSet(), why, Number(GATHERING_US))
+    return Wanted(card.target, CpuSet(), why, _GATHERED)
 
 
 def _commands(target: Target, state: State) -> Iterator[str]:
-    yield f"ethtool -C {quote(target.name)} rx-usecs {state}"
+    # No card but one whose driver adapted the time gets this one.
+    ends = isinstance(state, Coalescing) and state.usecs == FIXED_US and not state.is_adaptive
+    yield f"ethtool -C {quote(target.name)} {'adaptive-rx off ' if ends else ''}{state}"
 
 
 ROW = PlanRow(

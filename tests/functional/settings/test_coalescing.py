@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from pinner.host.settings import cards, coalescing, table
-from pinner.model.kinds import Number
+from pinner.model.kinds import Coalescing
 
 pytestmark = pytest.mark.machine("needs the real cards of the machine")
 
@@ -46,7 +46,7 @@ def test_a_card_gets_its_time_and_its_old_one_back():
     card = next(each for each in read() if each.interface == os.environ["PINNER_COALESCING"])
     before = table.state_of(cards.LIVE, card.target)
     try:
-        table.set_state(cards.LIVE, card.target, Number(card.usecs + 8))
+        table.set_state(cards.LIVE, card.target, Coalescing(card.usecs + 8, card.frames))
         assert in_ethtool(card.interface)[0] == card.usecs + 8
     finally:
         table.set_state(cards.LIVE, card.target, before)

@@ -20,7 +20,7 @@ from support.system.lab_interrupts import affinities, cpus_of, irqbalance, wait
 from pinner import codec
 from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Number
+from pinner.model.kinds import Coalescing, Number
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 
@@ -212,12 +212,12 @@ def test_a_card_with_very_many_packets_gathers_them_before_it_interrupts(host):
         plans = (plan(host, remedies=("coalescing",)) for _ in range(10))
         made = next(each for each in plans if of_kind(each, "coalescing"))
     (change,) = of_kind(made, "coalescing")
-    assert (change.target.name, change.before, change.after) == (card, Number(0), Number(50))
+    assert (change.target.name, change.before, change.after) == (card, Coalescing(0), Coalescing(50))
     run, state = apply(host, made)
     assert (state, usecs()) == ("applied", 50)
     host.run(f"ethtool -C {card} rx-usecs 0")
     drifts = {drift.target.key: drift.states for drift in server(host).drift(name(host)).drifts}
-    assert drifts[change.target.key] == (Number(0), Number(50))
+    assert drifts[change.target.key] == (Coalescing(0), Coalescing(50))
     host.run(f"ethtool -C {card} rx-usecs 50")
     assert rollback(host, run) == "rolled_back"
     assert usecs() == 0

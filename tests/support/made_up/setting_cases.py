@@ -11,7 +11,7 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import KINDS, Governor, GuestCpus, Number, State, TargetKind
+from pinner.model.kinds import KINDS, Coalescing, Governor, GuestCpus, Number, State, TargetKind
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import FAST, FrequencyDomain
 from pinner.model.plan.plan import Plan
@@ -161,13 +161,13 @@ _CASES = (
         "coalescing",
         (CARD,),
         "coalescing ens1",
-        Number(0),
-        Number(50),
+        Coalescing(0),
+        Coalescing(50),
         "ethtool -C ens1 rx-usecs 50",
         "ethtool -C ens1 rx-usecs 0",
-        lambda state: (replace(CARD, usecs=number(state)),),
+        lambda state: (replace(CARD, usecs=state.usecs, frames=state.frames, is_adaptive=state.is_adaptive),),
         (replace(CARD, index=9),),
-        {"a plan gives it 50 us, and no other time": Number(1 << 31)},
+        {"a plan gives it 50 us, and no other time": Coalescing(1 << 31)},
     ),
     Case(
         "irqbalance",

@@ -15,7 +15,7 @@ from support.hosts import applied, cpus, guest, interleaved, plain, process, sna
 
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Governor, GuestCpus, Number, PartitionState, State, TargetKind
+from pinner.model.kinds import Coalescing, Governor, GuestCpus, Number, PartitionState, State, TargetKind
 from pinner.model.machine.process import Process, Thread
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
@@ -155,7 +155,7 @@ EVIL = ("a'; touch ESCAPED; '", "x; touch ESCAPED", "$(touch ESCAPED)", "a\ntouc
     [
         ("sysctl", Number(60), Number(1)),
         ("ring", Number(512), Number(4096)),
-        ("coalescing", Number(0), Number(50)),
+        ("coalescing", Coalescing(0), Coalescing(50)),
         ("queues", Number(1), Number(8)),
         ("weight", Number(100), Number(1000)),
         ("weight", Number(300), Number(100)),

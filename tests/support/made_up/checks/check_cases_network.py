@@ -11,6 +11,7 @@ CARD = nic()
 SMALL = nic(ring=(512, 4096))
 LARGE = nic(ring=(4096, 4096))
 QUIET = (0, 0, False)
+ADAPTING = nic(ring=(4096, 4096), coalescing=(64, 128, True))
 RMEM = "net.core.rmem_max"
 RFS = "proc/sys/net/core/rps_sock_flow_entries"
 
@@ -84,6 +85,10 @@ CASES = {
     "nic-no-coalescing": (
         nics(nic(coalescing=QUIET), counted(nic(coalescing=QUIET), rx_packets=200_000)),
         nics(nic(coalescing=QUIET), counted(nic(coalescing=QUIET), rx_packets=200)),
+    ),
+    "nic-adaptive-moderation": (
+        nics(ADAPTING, counted(ADAPTING, rx_packets=200_000, rx_missed_errors=9)),
+        nics(ADAPTING, counted(ADAPTING, rx_packets=200_000)),
     ),
     "nic-offloads-off": (nics(nic(offloads={"rx-gro": False})), nics(nic(offloads={"rx-gro": True}))),
     "bridge-no-querier": (

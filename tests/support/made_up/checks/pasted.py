@@ -332,6 +332,10 @@ _KINDS: tuple[tuple[str, Callable[..., tuple[HostReading, CpuSet]]], ...] = (
     (r"ethtool -G (\S+) rx (\d+)", lambda r, name, size: _card(r, "rings", name, size=int(size))),
     (r"ethtool -L (?!DEVICE)(\S+) combined (\d+)", lambda r, name, n: _card(r, "queues", name, count=int(n))),
     (r"ethtool -C (\S+) adaptive-rx on", lambda r, name: _card(r, "coalescing", name, is_adaptive=True)),
+    (
+        r"ethtool -C (\S+) adaptive-rx off rx-usecs (\d+) rx-frames (\d+)",
+        lambda r, name, us, frames: _card(r, "coalescing", name, usecs=int(us), frames=int(frames), is_adaptive=False),
+    ),
     (r"ethtool -C (\S+) rx-usecs (\d+)", lambda r, name, us: _card(r, "coalescing", name, usecs=int(us))),
     (r"ethtool -K (\S+) (.+)", _offloads),
     (r"cpupower -c (\S+) frequency-set -g (\w+)", _governor),

@@ -9,7 +9,7 @@ from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed, Busy, HostUnreachable, NotPermitted, StalePlan
-from pinner.model.kinds import KINDS, GuestCpus, Number
+from pinner.model.kinds import KINDS, Coalescing, GuestCpus, Number
 from pinner.model.settings.cpu_weights import DEFAULT, WEIGHT
 
 SCOPE = Target("partition", "machine.slice/g1", None, "g1")
@@ -189,7 +189,7 @@ def test_a_plan_for_the_inside_of_a_guest_alone_is_stale_or_made(host, journal):
 
 @pytest.mark.parametrize("policy", ["back", "forward"])
 @pytest.mark.parametrize(
-    ("kind", "granted"), [("ring", Number(4080)), ("coalescing", Number(48)), ("guest_rps", GuestCpus(cpus("0")))]
+    ("kind", "granted"), [("ring", Number(4080)), ("coalescing", Coalescing(48)), ("guest_rps", GuestCpus(cpus("0")))]
 )
 def test_a_run_that_was_killed_after_the_kernel_rounded_a_value(host, journal, kind, granted, policy):
     """Nothing but the run's own entry says whose value that is."""

@@ -19,7 +19,7 @@ from support.made_up.readings import host
 from pinner.host.settings import cards, coalescing, queues, rings, table
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
-from pinner.model.kinds import KINDS, Number, TargetKind
+from pinner.model.kinds import KINDS, Coalescing, Number, State, TargetKind
 from pinner.model.settings.cards import NO_ROOM, CardQueues, RefusedSetting, RxCoalescing, RxRing
 
 
@@ -33,10 +33,10 @@ class Setting:
     position: int
     other: int
     """Another number that the driver takes."""
-    unit: str
     silence: str
     read: Callable[[Path, list[RefusedSetting]], Any]
     impossible: dict[int, str]
+    state: Callable[[int], State] = Number
 
     @property
     def first(self) -> int:
@@ -49,7 +49,6 @@ RINGS = Setting(
     (4096, 11, 12, 2048, 512, 13, 14, 1024),  # rx_max, rx_mini_max, rx_jumbo_max, tx_max, rx, rx_mini, rx_jumbo, tx
     4,
     4096,
-    "",
     "the driver does not tell its size",
     rings.read_rings,
     dict.fromkeys((0, 4097, 1 << 40), "packets, and the driver allows 1 to 4096"),
@@ -60,7 +59,6 @@ QUEUES = Setting(
     (1, 2, 3, 8, 4, 5, 6, 1),  # rx_max, tx_max, other_max, combined_max, rx, tx, other, combined
     7,
     8,
-    "",
     "the driver does not tell its queues",
     queues.read_queues,
     dict.fromkeys((-1, 0, 9, 1 << 40), "queues, and the driver allows 1 to 8"),
@@ -71,11 +69,12 @@ COALESCING = Setting(
     (0, 7, *range(102, 109), 0, *range(110, 122)),
     0,
     50,
-    " us",
     "the driver does not tell its coalescing",
     coalescing.read_coalescing,
-    dict.fromkeys((-1, 1_000_001, 1 << 40), "us, and 0 to 1000000 are possible"),
+    dict.fromkeys((-1, 1_000_001, 1 << 40), "rx-frames 7, and 0 to 1000000 are possible"),
+    lambda usecs: Coalescing(usecs, 7),
 )
+STATES = {setting.kind: setting.state for setting in (RINGS, QUEUES, COALESCING)}
 
 
 class Driver:
@@ -134,12 +133,12 @@ def target(setting, name="ens1", index: object = 2):
     return Target(setting.kind, f"{name} {index}", None, name)
 
 
-def state(card) -> Number:
+def state(card) -> State:
     return table.state_of(cards.LIVE, card)
 
 
 def give(card, number: int) -> None:
-    table.set_state(cards.LIVE, card, Number(number))
+    table.set_state(cards.LIVE, card, STATES[card.kind](number))
 
 
 def test_the_setting_changes_and_comes_back_and_no_other_value_of_the_card_does(driver, setting):
@@ -147,14 +146,14 @@ def test_the_setting_changes_and_comes_back_and_no_other_value_of_the_card_does(
     expected = list(setting.values)
     expected[setting.position] = setting.other
     assert driver.values == expected
-    assert state(target(setting)) == Number(setting.other)
+    assert state(target(setting)) == setting.state(setting.other)
     give(target(setting), setting.first)
     assert driver.values == list(setting.values)
 
 
 def test_a_number_that_is_impossible_is_refused_before_the_driver_is_asked(driver, setting):
     for number, why in setting.impossible.items():
-        with pytest.raises(ApplyFailed, match=f"{setting.kind} ens1: asked for {number} {why}"):
+        with pytest.raises(ApplyFailed, match=f"{setting.kind} ens1: asked for .*{number} {why}"):
             give(target(setting), number)
     assert driver.values == list(setting.values)
 
@@ -162,7 +161,7 @@ def test_a_number_that_is_impossible_is_refused_before_the_driver_is_asked(drive
 @pytest.mark.parametrize("code", [errno.EBUSY, errno.EPERM, errno.ENOMEM, errno.EINVAL])
 def test_the_drivers_words_say_why_it_refuses(driver, setting, code):
     driver.refusal = code
-    why = f"{setting.kind} ens1: the driver refuses {setting.other}{setting.unit}: .*{os.strerror(code)}"
+    why = f"{setting.kind} ens1: the driver refuses {setting.state(setting.other)}: .*{os.strerror(code)}"
     with pytest.raises(ApplyFailed, match=why):
         give(target(setting), setting.other)
 
@@ -201,7 +200,7 @@ def test_a_process_without_descriptors_knows_nothing_about_a_card(driver, settin
 def test_a_number_that_the_driver_rounds_is_a_failure(driver, setting):
     driver.step = 3
     rounded = setting.other - setting.other % 3
-    why = f"asked for {setting.other}{setting.unit}, the driver says {rounded}"
+    why = f"asked for {setting.state(setting.other)}, the driver says {setting.state(rounded)}"
     with pytest.raises(ApplyFailed, match=why):
         give(target(setting), setting.other)
 
@@ -234,7 +233,7 @@ def test_a_card_that_was_renamed_since_the_apply_gets_its_old_setting_back(drive
     give(target(setting), setting.other)
     (driver.folder / "ens1").rename(driver.folder / "lan0")
     driver.name = b"lan0"
-    assert state(target(setting)) == Number(setting.other)
+    assert state(target(setting)) == setting.state(setting.other)
     give(target(setting), setting.first)
     assert driver.values == list(setting.values)
 
@@ -286,3 +285,30 @@ def test_the_packets_a_second_of_cards_are_those_between_two_counts(driver, tmp_
     (tmp_path / "ens1/statistics/rx_packets").write_text("1\n")
     assert rate(before) == [0.0]
     assert coalescing.received(tmp_path) == {}
+
+
+ADAPTING = Coalescing(0, 7, is_adaptive=True)
+
+
+@pytest.mark.parametrize("setting", [COALESCING], indirect=True, ids=["coalescing"])
+@pytest.mark.parametrize("is_strict", [False, True], ids=["", "as ice"])
+def test_the_adaption_of_a_driver_ends_and_begins_again(driver, setting, is_strict, monkeypatch):
+    """ice refuses other numbers in one request with the adaption."""
+    driver.values[9] = 1
+    real = driver.ioctl
+
+    def strict(control, request, ifreq):
+        address = struct.unpack("@16sP16x", ifreq)[1]
+        command, usecs, *others = struct.unpack("=23I", ctypes.string_at(address, 92))
+        if command == setting.get + 1 and others[8] and usecs != driver.values[0]:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        real(control, request, ifreq)
+
+    if is_strict:
+        monkeypatch.setattr(fcntl, "ioctl", strict)
+    before = list(driver.values)
+    assert state(target(setting)) == ADAPTING
+    table.set_state(cards.LIVE, target(setting), Coalescing(32, 32))
+    assert (driver.values[0], driver.values[1], driver.values[9]) == (32, 32, 0)
+    table.set_state(cards.LIVE, target(setting), ADAPTING)
+    assert driver.values == before

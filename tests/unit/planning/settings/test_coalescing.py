@@ -8,7 +8,7 @@ from support.hosts import cpus
 
 from pinner import codec
 from pinner.model.errors import Refused
-from pinner.model.kinds import Number
+from pinner.model.kinds import Coalescing
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import MANY_INTERRUPTS, RxCoalescing
@@ -17,6 +17,7 @@ from pinner.planning import admission, planner
 from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record
 from pinner.planning.request.processes import with_loads
+from pinner.render.shell import render
 
 WITH = Request(remedies=("coalescing",))
 
@@ -44,12 +45,15 @@ def plan(taken, request=WITH):
 
 
 def changed(made):
-    return {str(each.target): each.after.value for each in made.changes if each.target.kind == "coalescing"}
+    return {str(each.target): each.after.usecs for each in made.changes if each.target.kind == "coalescing"}
 
 
 def after(taken, made):
     given = {each.target.key: each.after for each in made.changes}
-    moved = (replace(each, usecs=given.get(each.target.key, Number(each.usecs)).value) for each in taken.coalescing)
+    states = ((each, given.get(each.target.key, each.states[each.target])) for each in taken.coalescing)
+    moved = (
+        replace(each, usecs=state.usecs, frames=state.frames, is_adaptive=state.is_adaptive) for each, state in states
+    )
     return replace(hosts.applied(taken, made), coalescing=tuple(moved))
 
 
@@ -66,6 +70,50 @@ def test_a_card_with_many_packets_gathers_them_and_a_second_plan_changes_nothing
     assert plan(after(host(), made), request_).changes == ()
     assert codec.load(Plan, codec.dump(made)) == made
     assert codec.load(Snapshot, codec.dump(host())) == host()
+
+
+FIX = Request(fix=("nic-adaptive-moderation",))
+ADAPTIVE = (
+    card(1, 64, 128, adaptive=True),
+    card(2, 64, adaptive=True),
+    card(3, 64, 128, 49_999.0, adaptive=True),
+    card(4),
+)
+
+
+def test_only_the_fix_of_its_finding_ends_the_adaption_of_cards_with_many_packets():
+    """As the documented case did; a driver that counts no packets (rx-frames 0) gets no number of them."""
+    made = plan(host(ADAPTIVE), FIX)
+    assert [(str(each.target), each.before, each.after) for each in made.changes] == [
+        ("coalescing ens1", Coalescing(64, 128, is_adaptive=True), Coalescing(32, 32)),
+        ("coalescing ens2", Coalescing(64, 0, is_adaptive=True), Coalescing(32)),
+    ]
+    assert changed(plan(host(ADAPTIVE))) == {"coalescing ens4": 50}
+    assert plan(after(host(ADAPTIVE), made), FIX).changes == ()
+    assert codec.load(Plan, codec.dump(made)) == made
+    script = render(made)
+    assert "\nethtool -C ens1 adaptive-rx off rx-usecs 32 rx-frames 32\n" in script
+    assert "\nethtool -C ens2 adaptive-rx off rx-usecs 32\n" in script
+    assert "\n# ethtool -C ens1 adaptive-rx on\n" in script
+
+
+def test_a_policy_ends_an_adaption_that_began_again_and_keeps_the_fixed_time():
+    made = plan(host(ADAPTIVE), FIX)
+    placement, placed = record(made, host(ADAPTIVE), None), after(host(ADAPTIVE), made)
+    assert planner.plan_from_placement(placed, "s2", FIX, placement).changes == ()
+    seen = replace(host(ADAPTIVE), coalescing=tuple(replace(each, rate=0.0) for each in ADAPTIVE))
+    found = drifts(planner.plan_from_placement(seen, "s2", FIX, placement), placement, seen)
+    assert [str(each.target) for each in found] == ["coalescing ens1", "coalescing ens2"]
+
+
+def test_the_agent_ends_an_adaption_only_with_the_fixed_numbers():
+    made = plan(host(ADAPTIVE), FIX)
+    assert permit(made, host(ADAPTIVE)) == frozenset()
+    for state in (Coalescing(32), Coalescing(50), Coalescing(32, 64), Coalescing(64, 128)):
+        with pytest.raises(Refused, match="a plan gives it rx-usecs 32 rx-frames 32, and nothing else"):
+            permit(replace(made, changes=(replace(made.changes[0], after=state),)), host(ADAPTIVE))
+    with pytest.raises(Refused, match="a plan gives it 50 us, and no other time"):
+        permit(replace(made, request=WITH), host(ADAPTIVE))
 
 
 def test_a_card_that_interrupts_for_each_packet_at_any_time_is_left_out_with_the_reason():
@@ -85,7 +133,7 @@ def test_a_policy_keeps_the_time_of_a_card_that_receives_few_packets_now():
     assert planner.plan_from_placement(quiet, "s2", WITH, placement).changes == ()
     seen = replace(quiet, coalescing=(replace(quiet.coalescing[0], usecs=0), *quiet.coalescing[1:]))
     (drift,) = drifts(planner.plan_from_placement(seen, "s2", WITH, placement), placement, seen)
-    assert (str(drift.target), tuple(map(str, drift.states))) == ("coalescing ens1", ("0", "50"))
+    assert (str(drift.target), tuple(map(str, drift.states))) == ("coalescing ens1", ("rx-usecs 0", "rx-usecs 50"))
     for better in ({"usecs": 20}, {"is_adaptive": True}):
         seen = replace(quiet, coalescing=(replace(quiet.coalescing[0], **better), *quiet.coalescing[1:]))
         assert planner.plan_from_placement(seen, "s2", WITH, placement).changes == ()
@@ -129,6 +177,6 @@ def test_the_agent_admits_the_planners_changes_and_skips_a_card_that_is_another_
 def test_the_agent_refuses_other_changes(which, before, usecs, request_, why):
     made = plan(host())
     (change,) = [each for each in made.changes if each.target.kind == "coalescing"]
-    forged = replace(change, target=which.target, before=Number(before), after=Number(usecs))
+    forged = replace(change, target=which.target, before=Coalescing(before), after=Coalescing(usecs))
     with pytest.raises(Refused, match=why):
         permit(replace(made, changes=(forged,), request=request_), host())
