@@ -127,6 +127,8 @@ class PlanParameters(Input):
             + " ".join(f"{kind.remedy}: {kind.summary}." for kind in REMEDIES.values()),
         ),
     ] = _DEFAULT.remedies
+    irq_cpus: Annotated[dict[Name, CpuList], Field(max_length=MAX_NAMES, default_factory=dict)]
+    """Housekeeping CPUs for the interrupts of a device, by its interface or PCI address, beside `with` irqs."""
     placement: Annotated[tuple[NewPin, ...], Field(max_length=MAX_NAMES)] = ()
     """CPUs by hand, each part once: the plan places these parts alone, and the strategy is `manual`. Beside it,
     `guests`, `processes`, `with`, `fix` and `rebalance` are not set. Where a part has these CPUs by an operator's pin,

@@ -382,5 +382,5 @@ def _without_effect(request: Request) -> Iterator[str]:
     unset = Request()
     for field in fields(Request):
         value = getattr(request, field.name)
-        if field.name not in ("fix", "remedies") and value != getattr(unset, field.name):
+        if field.name not in ("fix", "remedies", "irq_cpus") and value != getattr(unset, field.name):
             yield f"{field.name} {value!r} has no effect: a plan with fix moves no guest and no process"

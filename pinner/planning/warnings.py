@@ -36,6 +36,7 @@ _ALWAYS_READ = (
     "weights",
     "moves",
     "remedies",
+    "irq_cpus",
     "fix",
 )
 

@@ -249,7 +249,10 @@ def _shown(value: object) -> object:
         case tuple():
             return ", ".join(map(str, value)) or "-"
         case dict():
-            return ", ".join(f"{name}={number:g}" for name, number in value.items()) or "-"
+            pairs = (
+                f"{name}={each:g}" if isinstance(each, float) else f"{name}={each}" for name, each in value.items()
+            )
+            return ", ".join(pairs) or "-"
         case None:
             return "-"
     return value

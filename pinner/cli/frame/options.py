@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from pinner import codec
 from pinner.cli.frame.context import CommandContext, pick_host, read_file
 from pinner.cli.frame.parser import Options, Parser
-from pinner.cli.frame.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
+from pinner.cli.frame.values import cores, device_cpus, limit, moves, path, percent, search_nodes, seconds, weight
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid
 from pinner.model.kinds import REMEDIES, SettingName
@@ -105,6 +105,14 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
         action="append",
         dest="remedies",
         help=f"what the plan changes besides the CPUs of threads; {remedies}; may be repeated (default: nothing)",
+    )
+    group.add_argument(
+        "--irq-cpus",
+        metavar="DEVICE=CPUS",
+        type=device_cpus,
+        action="append",
+        help="with --with irqs, put the interrupts of this device (interface or PCI address) on these housekeeping "
+        "CPUs; may be repeated",
     )
     if not for_policy:
         group.add_argument(
@@ -251,7 +259,7 @@ def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
 def _value(name: str, value: Any) -> Any:
     if name in _LISTS:
         return tuple(value)
-    return dict(value) if name == "weights" else value
+    return dict(value) if name in ("weights", "irq_cpus") else value
 
 
 def make_plan(

@@ -86,6 +86,14 @@ def parts_on(text: str) -> tuple[CpuSet, CpuSet]:
     return cpu_list(numbers), cpu_list(cpus)
 
 
+def device_cpus(text: str) -> tuple[str, str]:
+    """A device and a CPU list, which the request checks."""
+    name, _, cpus = text.partition("=")
+    if not (name and cpus):
+        raise argparse.ArgumentTypeError(f"{text!r} is not DEVICE=CPUS, such as ens1=3")
+    return name, cpus
+
+
 def trace_seconds(text: str) -> float:
     from pinner.model.outcome.blame import MAX_SECONDS
 

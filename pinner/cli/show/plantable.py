@@ -47,6 +47,7 @@ def heading(plan: "Plan") -> Table:
         ("strategy", request.strategy),
         ("guests", ", ".join(request.guests) or ("none" if request.placement else "all")),
         *([("with", ", ".join(request.remedies))] if request.remedies else []),
+        *([("irq cpus", ", ".join(map("=".join, request.irq_cpus.items())))] if request.irq_cpus else []),
         *([("fix", ", ".join(request.fix))] if request.fix else []),
         ("housekeeping", _set(plan.roles.housekeeping, request, request.housekeeping)),
         ("emulator", _set(plan.roles.emulator, request, request.emulator)),

@@ -144,6 +144,9 @@ class Request:
     placement: tuple[RequestedPin, ...] = field(default=(), metadata={"exclude_if": lambda pins: not pins})
     """CPUs for parts of guests and for processes, by hand: the plan places these alone. ``guests`` and ``processes``
     name their owners then, and the strategy is ``manual``. JSON leaves it out where it is empty."""
+    irq_cpus: Mapping[str, str] = field(default_factory=dict, metadata={"exclude_if": lambda devices: not devices})
+    """Housekeeping CPUs for the interrupts of a device, by its interface or PCI address, beside ``with`` irqs. JSON
+    leaves it out where it is empty."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.busy_threshold <= MOST_PERCENT:
@@ -168,6 +171,7 @@ class Request:
         object.__setattr__(self, "fix", self._checked_fix())
         object.__setattr__(self, "weights", checked_weights(self.weights))
         self._follow_placement()
+        self._require_irq_cpus()
 
     def _follow_placement(self) -> None:
         """Raises Invalid."""
@@ -198,6 +202,13 @@ class Request:
             expected = f"one of: {known}; for other findings, set the lines by hand that a check shows"
             raise Invalid("fix", unknown[0], expected)
         return tuple(sorted(set(self.fix)))
+
+    def _require_irq_cpus(self) -> None:
+        if self.irq_cpus and not self.asks_for("irqs"):
+            raise Invalid("irq_cpus", ", ".join(self.irq_cpus), "none, or beside `with` irqs")
+        for device, cpus in self.irq_cpus.items():
+            if not CpuSet.parse(cpus, "irq_cpus"):
+                raise Invalid("irq_cpus", f"{device}={cpus}", "a CPU list that names at least one CPU")
 
     def asks_for(self, setting: SettingName) -> bool:
         return setting in self.remedies or any(FIXES[code] == setting for code in self.fix)

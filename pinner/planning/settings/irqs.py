@@ -1,7 +1,7 @@
 """Interrupts of devices: off the CPUs of guests, near their devices.
 
-Each gets one housekeeping CPU of its device's node, or of the nearest node with some, spread evenly. One in a right
-place stays, so a second plan changes nothing.
+Each gets one housekeeping CPU of its device's node, or of the nearest node with some, or of those that the request
+names for its device, spread evenly. One in a right place stays, so a second plan changes nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,14 +9,18 @@ from dataclasses import dataclass
 
 from pinner.model.change import StateChange, Target, TargetKey
 from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
 from pinner.model.kinds import State, cpus_of
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs, is_managed, is_passed_through
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import LeftOut, Plan, Roles, Wanted
+from pinner.model.text import listed
 from pinner.planning.available.numa import distance
 from pinner.planning.changes import staying
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
+
+_NAMED = 8
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
@@ -70,13 +74,17 @@ class _Places:
     """By device."""
     guests: CpuSet
     housekeeping: CpuSet
+    chosen: Mapping[str, CpuSet]
+    """By device: the request names them."""
 
     @classmethod
     def of(cls, context: Context, plan: Plan) -> "_Places":
+        """Raises Invalid."""
         guests = guest_cpus(context, plan)
         topology = context.snapshot.topology
         nodes = {device.name: device.node for device in topology.devices}
-        return cls(topology, nodes, guests, (plan.roles.housekeeping & context.allocatable.online) - guests)
+        housekeeping = (plan.roles.housekeeping & context.allocatable.online) - guests
+        return cls(topology, nodes, guests, housekeeping, _chosen(context, housekeeping))
 
     def node(self, irq: DeviceIrq) -> int | None:
         """The nearest node to its device that has CPUs for interrupts. None: any CPU."""
@@ -87,11 +95,13 @@ class _Places:
         return min(fitting, key=lambda node: (distance(self.topology.node_by_id, here, node), node), default=None)
 
     def for_irq(self, irq: DeviceIrq) -> CpuSet:
-        return self._near(irq, self.housekeeping)
+        return self.chosen.get(irq.device) or self._near(irq, self.housekeeping)
 
     def is_right(self, irq: DeviceIrq) -> bool:
         """The kernel ignores an affinity's offline CPUs."""
         cpus, right = irq.cpus & self.topology.online, self.topology.online - self.guests
+        if irq.device in self.chosen:
+            return bool(cpus) and cpus <= self.chosen[irq.device]
         here = self.nodes.get(irq.device)
         beside = CpuSet() if here is None else right & self.topology.cpus_by_node.get(here, CpuSet())
         return bool(cpus) and cpus <= self._near(irq, right) | beside
@@ -101,12 +111,32 @@ class _Places:
         return cpus if node is None else cpus & self.topology.cpus_by_node[node]
 
     def reason(self, irq: DeviceIrq) -> str:
+        if irq.device in self.chosen:
+            return f"the request gives the interrupts of this device CPUs {self.chosen[irq.device]}"
         node, here = self.node(irq), self.nodes.get(irq.device)
         to = "to a housekeeping CPU" if node is None else f"to a housekeeping CPU of node {node}"
         beside = "" if node == here else f", the nearest one to its device on node {here} that has some"
         if theirs := irq.cpus & self.guests:
             return f"off the CPUs of guests ({theirs}), {to}{beside}"
         return f"its CPUs are not on the node of its device: {to}{beside}"
+
+
+def _chosen(context: Context, housekeeping: CpuSet) -> dict[str, CpuSet]:
+    """By PCI address; the request may name a card by its interface. Raises Invalid."""
+    irqs = context.snapshot.irqs or DeviceIrqs()
+    known = {irq.device: irq.device for irq in irqs.irqs}
+    for device in context.snapshot.topology.devices:
+        if device.kind == "net" and device.description in known:
+            known[device.name] = device.description
+    chosen = {}
+    for name, text in context.request.irq_cpus.items():
+        if name not in known:
+            raise Invalid("irq_cpus", f"{name}={text}", f"a device with interrupts: {listed(sorted(known), _NAMED)}")
+        if not (cpus := CpuSet.parse(text, "irq_cpus")) <= housekeeping:
+            expected = f"CPUs of {housekeeping}, the plan's housekeeping CPUs that no guest has"
+            raise Invalid("irq_cpus", f"{name}={text}", expected)
+        chosen[known[name]] = cpus
+    return chosen
 
 
 def _placed(irqs: DeviceIrqs, places: _Places, context: Context) -> tuple[Wanted, ...]:

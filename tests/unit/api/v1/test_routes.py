@@ -105,6 +105,8 @@ def test_a_plan_accepts_every_field_of_a_request(client):
         "weights": {"extra_l3": 2.0, "shared_cores": 0.0},
         "moves": 3,
         "solver_budget": 77,
+        "irq_cpus": {"ens1": "0"},
+        "with": ["irqs"],
     }
     made = client.post("/v1/hosts/h1/plans", json=fields)
     plan = read(Plan, made, 201)

@@ -58,8 +58,10 @@ def test_a_policy_keeps_the_values_of_options_that_are_not_given(pinner, cli):
 
 
 def test_a_policy_with_interrupts(pinner, cli):
-    shown = cli("policy", "set", "--yes", "--with", "rps", "--with", "irqs").out
+    shown = cli("policy", "set", "--yes", "--with", "rps", "--with", "irqs", "--irq-cpus", "ens1=0-1").out
     assert pinner.policies["h1"].request.remedies == ("irqs", "rps")
+    assert pinner.policies["h1"].request.irq_cpus == {"ens1": "0-1"}
+    assert "irq cpus            ens1=0-1" in shown
     assert "with                irqs, rps" in shown
     assert "--with: invalid choice: 'fans'" in cli("policy", "set", "--yes", "--with", "fans").err
 

@@ -21,7 +21,7 @@ from pinner.planning.placement import drifts, record
 from pinner.planning.policy.backoff_counts import leave_out
 
 NIC, DISK, FAR = "0000:3b:00.0", "0000:01:00.0", "0000:d8:00.0"
-DEVICES = (Device("pci", NIC, 0), Device("pci", DISK, None), Device("pci", FAR, 1))
+DEVICES = (Device("pci", NIC, 0), Device("pci", DISK, None), Device("pci", FAR, 1), Device("net", "ens1", 0, NIC))
 WITH = Request(housekeeping="0-3,16-17", emulator="4,18", remedies=("irqs",))
 
 
@@ -72,6 +72,67 @@ def test_interrupts_in_a_right_place_stay_and_count_where_they_are():
     made = plan(taken)
     assert moved(made) == {40: "3", 41: "0"}
     assert {want.target.part for want in made.wanted if want.target.kind == "irq"} == {24, 30, 31, 40, 41}
+
+
+def chosen(**devices: str) -> Request:
+    return replace(WITH, irq_cpus=devices)
+
+
+@pytest.mark.parametrize("device", ["ens1", NIC])
+def test_the_interrupts_of_a_device_go_to_the_cpu_that_the_request_names(device):
+    """As the documented case has them, by hand; those of other devices are spread beside them."""
+    taken = host(*queues("0-31", 3), *queues("1", 2, 30), *queues("9", 2, 40, DISK))
+    made = plan(taken, chosen(**{device: "3"}))
+    assert moved(made) == {24: "3", 25: "3", 26: "3", 30: "3", 31: "3", 40: "0", 41: "1"}
+    reasons = {change.reason for change in made.changes if change.after == cpus("3")}
+    assert reasons == {"the request gives the interrupts of this device CPUs 3"}
+    assert plan(after(taken, made), chosen(**{device: "3"})).changes == ()
+    assert codec.load(Request, codec.dump(made.request)) == made.request
+
+
+def test_a_plan_that_cures_interrupts_and_one_that_places_guests_use_the_chosen_cpus_without_a_warning():
+    taken = host(*queues("9", 2))
+    for request in (chosen(ens1="0"), Request(fix=("irq-on-guest-cpus",), irq_cpus={"ens1": "0"}, housekeeping="0-3")):
+        made = plan(taken, request)
+        assert set(moved(made).values()) <= {"0"}
+        assert [warning for warning in made.warnings if "irq_cpus" in warning] == []
+
+
+def test_several_cpus_share_the_interrupts_of_a_device_also_far_from_it():
+    assert moved(plan(host(*queues("0-31", 3)), chosen(ens1="16-17"))) == {24: "16", 25: "17", 26: "16"}
+
+
+@pytest.mark.parametrize(
+    ("devices", "why"),
+    [
+        ({"ens1": "9"}, "ens1=9.*CPUs of 0-3,16-17, the plan's housekeeping CPUs that no guest has"),
+        ({"ens1": "3-4"}, "ens1=3-4.*CPUs of 0-3,16-17"),
+        ({"ens1": "99"}, "ens1=99.*CPUs of 0-3,16-17"),
+        ({"ens7": "3"}, "ens7=3.*a device with interrupts"),
+    ],
+)
+def test_cpus_of_guests_and_unknown_devices_are_refused(devices, why):
+    with pytest.raises(Invalid, match=f"irq_cpus: '{why}"):
+        plan(host(*queues("0-31", 3)), chosen(**devices))
+
+
+@pytest.mark.parametrize("value", ["", "x", "3-", "auto"])
+def test_cpus_of_a_device_are_a_list_and_need_a_plan_with_interrupts(value):
+    with pytest.raises(Invalid, match="irq_cpus"):
+        chosen(ens1=value)
+    with pytest.raises(Invalid, match="irq_cpus"):
+        Request(irq_cpus={"ens1": "3"})
+
+
+def test_the_agent_admits_the_chosen_cpu_and_no_cpu_of_a_guest():
+    taken = host(*queues("0-31", 1))
+    made = plan(taken, chosen(ens1="3"))
+    known, _ = identified(made, taken)
+    admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
+    irq = next(change for change in made.changes if change.target.kind == "irq")
+    with pytest.raises(Refused, match="CPUs 9 are"):
+        forged = replace(made, changes=(replace(irq, after=cpus("9")),))
+        admission.require_permitted(identified(forged, taken)[0], taken, admission.Past(), migrate_memory=False)
 
 
 def test_an_interrupt_on_another_node_than_its_device_comes_home():
@@ -148,7 +209,8 @@ def test_plans_and_snapshots_without_interrupts_are_what_they_were():
     assert b"irqs" not in codec.dump(taken)
     assert codec.load(Snapshot, codec.dump(taken)) == taken
     request = Request()
-    assert set(codec.plain(request)) == set(Request.__dataclass_fields__) - {"remedies", "fix", "released_guests"}
+    left_out = {"remedies", "fix", "released_guests", "vcpus", "placement", "irq_cpus"}
+    assert set(codec.plain(request)) == set(Request.__dataclass_fields__) - left_out
     assert b'"with"' not in codec.dump(plan(taken, request))
     asked = codec.load(Request, codec.dump(WITH))
     assert asked == WITH
