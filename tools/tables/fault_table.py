@@ -1,4 +1,4 @@
-"""A pytest plugin (``make faults``): runs the tests marked ``fault(row)`` and writes a table of their results.
+"""A pytest plugin (``make faults``): runs the tests marked ``fault(row, ...)`` and writes a table of their results.
 
     pytest -p tables.fault_table -m fault --faults docs/faults.md tests/unit tests/functional tests/lab
 
@@ -47,8 +47,9 @@ class _Table:
         run = []
         for item in items:
             for mark in item.iter_markers("fault"):
-                if _name(item.nodeid) not in self._tests[mark.args[0]]:
-                    self._tests[mark.args[0]].append(_name(item.nodeid))
+                for row in mark.args:
+                    if _name(item.nodeid) not in self._tests[row]:
+                        self._tests[row].append(_name(item.nodeid))
             if self._lab or not item.nodeid.startswith("tests/lab/"):
                 run.append(item)
             elif item.get_closest_marker("fault"):
