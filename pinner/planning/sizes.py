@@ -25,9 +25,9 @@ def standing(context: Context) -> Iterator[Context]:
 
 
 def smaller(context: Context, roles: Roles) -> Iterator[Context]:
-    """That hold their load and leave vCPUs more CPUs, the largest sets first; none where vCPUs get CPUs that the boot
-    isolates."""
-    if roles.vcpu <= context.allocatable.isolated:
+    """That hold their load and leave vCPUs more CPUs, the largest sets first; none where vCPUs get isolated CPUs: sets
+    beside live partitions follow the number of guests."""
+    if context.allocatable.isolating:
         return
     now = context.allocatable.demand
     for other, resolved in reversed([*others(context)]):
