@@ -27,7 +27,7 @@ _NAME = re.compile(r"(?!\.{1,2}$)[^/\s\0]{1,15}")
 _INDEX = re.compile(r"\d{1,10}", re.ASCII)
 LIVE = Path("/")
 FOLDER = Path("/sys/class/net")
-_REQUEST = 0x8946
+_SIOCETHTOOL = 0x8946
 _IFREQ = struct.Struct("@16sP16x")
 """The name, and the address of the request's data."""
 _ENDED = (errno.ENODEV, errno.ENOENT, errno.ENXIO)
@@ -80,13 +80,14 @@ def is_up(name: str) -> bool:
     return files.text(FOLDER / name / "operstate") in (None, "up", "unknown")
 
 
-def ask(name: str, command: int, values: tuple[int, ...]) -> tuple[int, ...]:
-    """32-bit values of the request's structure after its command. Raises the driver's OSError, Busy."""
+def call_driver(name: str, command: int, values: tuple[int, ...]) -> tuple[int, ...]:
+    """Reads or sets, as the command says: 32-bit values of its structure in ethtool.h. Raises the driver's OSError,
+    Busy."""
     layout = struct.Struct(f"={1 + len(values)}I")
     data = array.array("B", layout.pack(command, *values))
     # The kernel takes the request on any socket; the agent's unit allows this family.
     with closing(_socket()) as control:
-        fcntl.ioctl(control, _REQUEST, _IFREQ.pack(os.fsencode(name), data.buffer_info()[0]))
+        fcntl.ioctl(control, _SIOCETHTOOL, _IFREQ.pack(os.fsencode(name), data.buffer_info()[0]))
     return layout.unpack(data.tobytes())[1:]
 
 
@@ -131,7 +132,7 @@ class CardNumber:
     """The place of the driver's maximum; the minimum is 1."""
 
     def values(self, name: str) -> tuple[int, ...]:
-        return ask(name, self.command, (0,) * self.fields)
+        return call_driver(name, self.command, (0,) * self.fields)
 
     def of(self, target: Target) -> Number:
         name = name_of(target)
@@ -148,7 +149,7 @@ class CardNumber:
             if not 0 < number.value <= now[self.most]:
                 why = f"asked for {number} {self.limited}, and the driver allows 1 to {now[self.most]}"
                 raise ApplyFailed(str(target), why)
-            ask(name, self.command + 1, (*now[: self.place], number.value, *now[self.place + 1 :]))
+            call_driver(name, self.command + 1, (*now[: self.place], number.value, *now[self.place + 1 :]))
         except OSError as error:
             raise failure(target, f"the driver refuses {number}", error) from None
         if (granted := self.of(target)) != number:

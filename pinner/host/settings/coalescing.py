@@ -55,7 +55,7 @@ def read_coalescing(root: Path, refused: list[RefusedSetting]) -> tuple[RxCoales
 
 def _values(name: str) -> tuple[int, ...]:
     """Raises the driver's OSError, Busy."""
-    return cards.ask(name, _GET, (0,) * _FIELDS)
+    return cards.call_driver(name, _GET, (0,) * _FIELDS)
 
 
 def coalescing_of(target: Target) -> Coalescing:
@@ -87,7 +87,7 @@ def _set(name: str, state: Coalescing) -> None:
 
     def give(*, is_adaptive: bool) -> None:
         values[_USECS], values[_FRAMES], values[_ADAPTIVE] = state.usecs, state.frames, int(is_adaptive)
-        cards.ask(name, _SET, tuple(values))
+        cards.call_driver(name, _SET, tuple(values))
 
     try:
         give(is_adaptive=state.is_adaptive)

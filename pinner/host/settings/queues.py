@@ -1,4 +1,4 @@
-"""The queues of network cards (struct ethtool_channels)."""
+"""The queues of network cards (struct ethtool_channels), read and set by cards.py."""
 
 from pathlib import Path
 

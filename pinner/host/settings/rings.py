@@ -1,4 +1,4 @@
-"""The receive rings of network cards (struct ethtool_ringparam)."""
+"""The receive rings of network cards (struct ethtool_ringparam), read and set by cards.py."""
 
 from pathlib import Path
 

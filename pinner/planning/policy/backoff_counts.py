@@ -119,9 +119,9 @@ def leave_out(plan: Plan, reasons: Mapping[TargetKey, str], placement: Placement
     others = remaining(plan.changes, reasons)
     if len(others) == len(plan.changes):
         return plan
-    waiting = _waiting(others, snapshot)
-    changes = tuple(change for change in others if change.target.key not in waiting)
-    whys = {**dict.fromkeys(waiting, _IN_USE), **reasons}
+    in_use = _irqs_on_staying_guests(others, snapshot)
+    changes = tuple(change for change in others if change.target.key not in in_use)
+    whys = {**dict.fromkeys(in_use, _IN_USE), **reasons}
     skipped = tuple(
         LeftOut(change.target, whys.get(change.target.key, _NEEDS_CPU))
         for change in plan.changes
@@ -132,7 +132,7 @@ def leave_out(plan: Plan, reasons: Mapping[TargetKey, str], placement: Placement
     return replace(less, contested=contested(less, snapshot))
 
 
-def _waiting(remaining: tuple[PlannedChange, ...], snapshot: Snapshot) -> frozenset[TargetKey]:
+def _irqs_on_staying_guests(remaining: tuple[PlannedChange, ...], snapshot: Snapshot) -> frozenset[TargetKey]:
     irqs = [change for change in remaining if isinstance(change, StateChange) and change.target.kind == "irq"]
     theirs = staying(snapshot, {change.target.key for change in remaining}) if irqs else None
     return frozenset(change.target.key for change in irqs if theirs is not None and cpus_of(change.after) & theirs)

@@ -70,7 +70,7 @@ class HostBackoffs:
 
     def back_off(self, host: str, failures: Failures, caller: Caller) -> Backoffs:
         """For groups that could not be placed; the audit trail gets a record for each."""
-        backoffs = self.failed(host, {group: error for group, (_, error) in failures.items()})
+        backoffs = self.count_failed(host, {group: error for group, (_, error) in failures.items()})
         for group, (target, error) in failures.items():
             until = backoffs[group].backoff_until.isoformat(timespec="seconds")
             result = f"attempt {backoffs[group].times} failed, skipped until {until}: {error}"
@@ -78,7 +78,7 @@ class HostBackoffs:
             self._audit.append(event)
         return backoffs
 
-    def failed(self, host: str, errors: Mapping[Group, str]) -> Backoffs:
+    def count_failed(self, host: str, errors: Mapping[Group, str]) -> Backoffs:
         return self._changed(host, lambda stored, now: backoff_counts.after_failures(errors, stored, now))
 
     def _changed(self, host: str, change: Callable[[Backoffs, datetime], Backoffs]) -> Backoffs:

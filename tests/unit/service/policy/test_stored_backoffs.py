@@ -22,7 +22,7 @@ def test_a_drift_report_forgets_no_failure_that_is_counted_meanwhile(store, monk
     def forget_late(stored, now):
         if backoff_counts.forget is forget_late:
             monkeypatch.undo()
-            backoffs.failed("h1", {HUNG: "no answer"})
+            backoffs.count_failed("h1", {HUNG: "no answer"})
         return forget(stored, now)
 
     monkeypatch.setattr(backoff_counts, "forget", forget_late)
