@@ -185,7 +185,7 @@ class AskedRequest(PlanParameters):
     """A strategy with its parameters, for a plan that is not stored."""
 
     rebalance: bool = _DEFAULT.rebalance
-    """Place all guests anew if that improves the score; otherwise well-placed guests stay."""
+    """Place all guests anew if that lowers the objective; otherwise well-placed guests stay."""
 
 
 def _require_false(value: bool) -> bool:

@@ -1,5 +1,5 @@
-"""Makes a plan from a snapshot and a request: ``build`` has the whole flow, ``Stages`` its stages. Each returns its
-result, or raises why there is no plan."""
+"""Makes a plan from a snapshot and a request: ``settled`` tries sizes of the sets, ``make`` has the flow for one of
+them, ``Stages`` its stages. Each returns its result, or raises why there is no plan."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -48,8 +48,8 @@ def plan(
 
 def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement | None) -> Plan:
     """The plan that makes the host match the request, from the recorded placement of the same request. Recorded CPUs
-    stay, and recorded daemons are placed without being measured. A new guest moves at most two others. Named guests and
-    processes need not exist. Raises NotFound for an unknown strategy; Invalid and NoFit like ``plan``."""
+    stay, except those of guests that move for a new one, and recorded daemons are placed without being measured. Named
+    guests and processes need not exist. Raises NotFound for an unknown strategy; Invalid and NoFit like ``plan``."""
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
     require_known(request.strategy, strategies)

@@ -107,7 +107,7 @@ class LocalService:
 
 
 class ServiceParts:
-    """The parts of the service: each gets only the parts above it in ``__init__``."""
+    """The parts of the service: each gets only parts that ``__init__`` makes before it."""
 
     def __init__(
         self,

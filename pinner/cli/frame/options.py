@@ -224,7 +224,7 @@ def _placement_options(group: Options) -> None:
         "--smt",
         choices=("prefer", "isolate", "require"),
         help="how `isolated` treats sibling threads of a core: prefer = use them (default), isolate = leave them "
-        "idle, require = refuse a host without them",
+        "idle, require = use only cores that have them",
     )
     group.add_argument(
         "--isolation",

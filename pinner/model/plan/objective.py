@@ -118,7 +118,7 @@ class Optimality:
     bound: Mapping[str, int]
     """Terms of a score that no allocation can be below."""
     gap: float
-    """The share by which the first term that is not at its bound is above it; 0: the score is proven."""
+    """(number - bound) / number of the first term that is not at its bound; 0: the score is proven."""
     proven: bool
     """Whether no allocation has a lower score."""
     note: str = ""

@@ -102,7 +102,8 @@ class Request:
     busy_threshold: float = 2.0
     """Per cent of one CPU; a process above it is busy."""
     smt: Smt = "prefer"
-    """For ``isolated``, as in Nova: prefer = use sibling threads; isolate = leave them idle; require = must exist."""
+    """For ``isolated``, as in Nova: prefer = use sibling threads; isolate = leave them idle; require = use only
+    cores that have them."""
     isolation: Isolating = "boot"
     """For ``isolated``: boot = CPUs that the kernel's arguments isolate; live = cgroup v2 partitions made now."""
     released_guests: tuple[str, ...] = field(default=(), metadata={"exclude_if": lambda names: not names})
@@ -117,7 +118,7 @@ class Request:
     minimum_cores: int | None = None
     """Fewest cores of each node for housekeeping, for emulators and for vCPUs; null: [host] minimum_cores."""
     rebalance: bool = False
-    """Place all guests anew where that scores better; otherwise well placed guests stay."""
+    """Place all guests anew where that lowers the objective; otherwise well placed guests stay."""
     with_processes: bool = False
     """Also move busy processes if ``guests`` names guests; a request for all guests always does."""
     weights: Mapping[str, float] = field(default_factory=dict)

@@ -136,7 +136,7 @@ class Packing:
 
     @property
     def gap(self) -> float:
-        """The first term's share above its bound."""
+        """(number - bound) / number of the first term that is not at its bound."""
         for value, least in zip(self.score, self.bound, strict=True):
             if value != least:
                 return max(0.0, (value - least) / value) if value else 0.0

@@ -47,8 +47,6 @@ class Isolated:
 
     def place(self, context: Context) -> Answer:
         """Where this boot isolates no CPU, the answer says how to. Raises Invalid, NoFit (see roles.resolve)."""
-        # Imported here, because a plan of another strategy needs no packing.
-
         resolved = context.resolve(isolating=True)
         context, left_out = divided(context, resolved.roles, apart=True)
         answer = place(context, resolved)
