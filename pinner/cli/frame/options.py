@@ -89,14 +89,21 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
         )
     _target_options(group)
     _exclusion_options(group)
-    _cpu_options(group)
-    if vcpu_set:
-        group.add_argument(
-            "--vcpus",
-            metavar="CPUS",
-            help="CPU list over which vCPUs float, such as 8-31, or auto (default): all that the two others leave",
-        )
+    _cpu_options(group, vcpu_set=vcpu_set)
     _placement_options(group)
+    _setting_options(group)
+    if not for_policy:
+        group.add_argument(
+            "--rebalance",
+            action="store_true",
+            default=None,
+            help="place all guests anew if that improves the objective; the plan shows how many threads move. Without "
+            "this option, a well-placed guest keeps its CPUs",
+        )
+        sample_option(group, "[host] sample_seconds in the configuration")
+
+
+def _setting_options(group: Options) -> None:
     remedies = "; ".join(f"{kind.remedy} = {kind.summary}" for kind in REMEDIES.values())
     group.add_argument(
         "--with",
@@ -114,15 +121,6 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
         help="with --with irqs, put the interrupts of this device (interface or PCI address) on these housekeeping "
         "CPUs; may be repeated",
     )
-    if not for_policy:
-        group.add_argument(
-            "--rebalance",
-            action="store_true",
-            default=None,
-            help="place all guests anew if that improves the objective; the plan shows how many threads move. Without "
-            "this option, a well-placed guest keeps its CPUs",
-        )
-        sample_option(group, "[host] sample_seconds in the configuration")
 
 
 def _target_options(group: Options) -> None:
@@ -181,7 +179,7 @@ def _exclusion_options(group: Options) -> None:
     )
 
 
-def _cpu_options(group: Options) -> None:
+def _cpu_options(group: Options, *, vcpu_set: bool) -> None:
     group.add_argument(
         "--housekeeping", metavar="CPUS", help="CPU list for busy host processes, such as 0-3, or auto (default)"
     )
@@ -201,6 +199,12 @@ def _cpu_options(group: Options) -> None:
         type=percent,
         help=f"a process above PERCENT per cent of one CPU is busy (default: {BUSY_THRESHOLD})",
     )
+    if vcpu_set:
+        group.add_argument(
+            "--vcpus",
+            metavar="CPUS",
+            help="CPU list over which vCPUs float, such as 8-31, or auto (default): all that the two others leave",
+        )
 
 
 def _placement_options(group: Options) -> None:

@@ -4,12 +4,14 @@ A guest's agent tells its part. Where it lies, only the guest itself is written 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import Coalescing, GuestCpus, Number, State
-from pinner.model.machine.topology import Topology
+
+if TYPE_CHECKING:
+    from pinner.model.machine.topology import Topology
 
 NO_ROOM = ("rx_missed_errors", "rx_fifo_errors", "rx_over_errors")
 """Documentation/networking/statistics.rst."""
@@ -59,7 +61,7 @@ class CardQueues:
         return {self.target: Number(self.count)}
 
 
-def fitting_queues(interface: str, most: int, topology: Topology) -> int:
+def fitting_queues(interface: str, most: int, topology: "Topology") -> int:
     """One for each online CPU of the card's node, or of the host where its node has none; at most ``most``."""
     node = next((each.node for each in topology.devices if (each.kind, each.name) == ("net", interface)), None)
     near = CpuSet() if node is None else topology.cpus_by_node.get(node, CpuSet()) & topology.online

@@ -115,15 +115,14 @@ def union_of(by_node: Mapping[NodeId, Slices]) -> Slices:
 def _of_node(
     allocatable: AllocatableCpus,
     request: Request,
-    node: int | None,
+    node: NodeId,
     free: CpuSet,
     hosts: CpuSet,
     steps: Steps,
     *,
     isolating: bool,
 ) -> Slices:
-    """Roles share CPUs where no CPU would be left for vCPUs. Housekeeping of one step has no CPUs but ``hosts``, beyond
-    its minimum, and as long as these are enough for that, none to which an operator pinned QEMU's own threads."""
+    """Roles share CPUs where no CPU would be left for vCPUs. ``hosts``: those for housekeeping."""
     for_vcpus, for_guests = allocatable.for_vcpus(free), allocatable.for_guests(free)
     size = len(allocatable.nodes[node]) // _PART
     needed = min(sum(steps) * max(size, 1), max(len(free) // MOST, len(steps)))
@@ -132,16 +131,12 @@ def _of_node(
     if not free or not any(autos):
         return Slices(vcpu=free)
     if len(cores) == 1:
-        emulator = for_guests if autos[1] else CpuSet()
-        vcpu = CpuSet() if isolating else for_vcpus
-        return _one_core(Slices(free if autos[0] else CpuSet(), emulator, vcpu), node)
+        sets = (free if autos[0] else CpuSet(), for_guests if autos[1] else CpuSet())
+        return _one_core(Slices(*sets, CpuSet() if isolating else for_vcpus), node)
     has_isolated = isolating and bool(allocatable.exclusive & allocatable.nodes[node])
     take = _Take(allocatable, size, len(free) // (1 if has_isolated else MOST))
     others = 1 if has_isolated or not autos[1] else len(ROLES) - 1
-    own = hosts - allocatable.order.qemus_own
-    own = own if allocatable.cores_worth(own) >= allocatable.minimum_cores else hosts
-    first = replace(take, size=min(size, len(own))) if steps.housekeeping == 1 else take
-    housekeeping = first.first(cores.beginning_with(own), steps.housekeeping, others) if autos[0] else CpuSet()
+    housekeeping = _for_host(take, cores, hosts, steps.housekeeping, others) if autos[0] else CpuSet()
     take = take.beside(housekeeping)
     rest = cores.without(housekeeping | (free - for_guests))
     if not autos[1] or not rest.cpus:
@@ -155,9 +150,18 @@ def _of_node(
     both = emulator & for_vcpus
     if rest.cpus - emulator or not both:
         return Slices(housekeeping, emulator, rest.cpus - emulator)
-    return Slices(
-        housekeeping, emulator, both, f"{_begin(node)}is small: emulator threads share CPUs {both} with vCPUs"
-    )
+    note = f"{_begin(node)}is small: emulator threads share CPUs {both} with vCPUs"
+    return Slices(housekeeping, emulator, both, note)
+
+
+def _for_host(take: "_Take", cores: "_FreeCores", hosts: CpuSet, steps: int, others: int) -> CpuSet:
+    """One step has no CPUs but ``hosts``, beyond its minimum, and as long as these are enough for that, none to which
+    an operator pinned QEMU's own threads."""
+    allocatable = take.allocatable
+    own = hosts - allocatable.order.qemus_own
+    own = own if allocatable.cores_worth(own) >= allocatable.minimum_cores else hosts
+    first = replace(take, size=min(take.size, len(own))) if steps == 1 else take
+    return first.first(cores.beginning_with(own), steps, others)
 
 
 def _beside_isolated(

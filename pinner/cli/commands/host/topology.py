@@ -19,10 +19,10 @@ from pinner.cli.frame.options import (
 )
 from pinner.cli.frame.output import print_json
 from pinner.cli.frame.parser import Commands, add_command
-from pinner.cli.show.draw import Uses, uses_now, uses_planned, uses_unknown
 from pinner.model.errors import Invalid
 
 if TYPE_CHECKING:
+    from pinner.cli.show.draw import Uses
     from pinner.model.plan.plan import Plan
 
 ABOUT = """\
@@ -61,6 +61,8 @@ def register(commands: Commands) -> None:
 
 
 def topology(context: CommandContext, arguments: Namespace) -> int:
+    from pinner.cli.show.draw import drawing, uses_now, uses_planned, uses_unknown
+
     host_now, plan = _observation_and_plan(context, arguments)
     for warning in host_now.warnings if plan is None else ():  # a plan has its own warnings
         context.warn(warning)
@@ -81,8 +83,6 @@ def topology(context: CommandContext, arguments: Namespace) -> int:
     views = [(f"{host_now.host} now", now or uses_unknown(host_now.topology))]
     if plan and planned:
         views.append((f"as planned by {plan.request.strategy}, plan {plan.id}", planned))
-    from pinner.cli.show.draw import drawing
-
     for line in drawing(host_now.topology, views, context.out.width):
         context.out.print(line, soft_wrap=True)
     return 0
@@ -116,5 +116,5 @@ def _observe(context: CommandContext, arguments: Namespace) -> HostNow:
         return observe(pinner, pick_host(pinner, arguments.host), span)
 
 
-def _plain(uses: Uses | None) -> dict[str, str] | None:
+def _plain(uses: "Uses | None") -> dict[str, str] | None:
     return None if uses is None else {str(cpu): role.name for cpu, role in sorted(uses.items())}

@@ -34,8 +34,7 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     changes nothing.
     2. Guests that are bound, or wider than every node, take the first slots of the best nodes (node_choice).
     3. The others are packed (guest_packing).
-    4. Where a guest is left over, one or two others move (``displaced``), or all packed guests are packed anew, if more
-    fit then and no guest of step 1 loses its place.
+    4. For a guest left over, one or two others move (``displaced``), or all packed guests anew, where more fit then.
     """
     context = kept_apart(context, pool)
     free_cpus = FreeCpus(context, pool)
