@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, Vcpu
 from pinner.model.guest.nova import NovaSets
-from pinner.model.machine.boot import argument, argument_cpus, isolated_cpus
+from pinner.model.machine.boot import argument, argument_cpus, isolated_cpus, words
 from pinner.model.machine.process import CpuLimit
 from pinner.model.machine.topology import Topology
 from pinner.model.nova_sets import right_sets
@@ -191,11 +191,13 @@ def kernel_argument(line: str) -> Remedy:
     return Remedy(line, BOOT, "reboot")
 
 
-def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *needed: str) -> Remedy:
-    """isolcpus, nohz_full or rcu_nocbs for the CPUs ``wanted``, with the CPUs and flags of this boot."""
+def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *needed: str) -> Iterator[Remedy]:
+    """isolcpus, nohz_full or rcu_nocbs for the CPUs ``wanted``, with the CPUs and flags of this boot; none where this
+    boot has it."""
     known = topology.online | topology.offline
-    cpus = (argument_cpus(topology, name) & known) | wanted
-    return kernel_argument(argument(topology, name, cpus, *needed))
+    line = argument(topology, name, (argument_cpus(topology, name) & known) | wanted, *needed)
+    if line not in words(topology.kernel.command_line)[0]:
+        yield kernel_argument(line)
 
 
 def nova_set(snapshot: Snapshot, line: str) -> Iterator[Remedy]:

@@ -73,11 +73,13 @@ def _weights(reading: HostReading) -> Iterator[Found]:
 
 
 def _more_weight(reading: HostReading, guest: Guest, share: float) -> Iterator[Remedy]:
-    """The kernel refuses a weight while the cgroup has cpu.idle."""
+    """The kernel refuses a weight while the cgroup has cpu.idle. None where the highest is too low."""
     path, now = _weight(reading, guest) or ("", None)
+    weight = min(max(round(share * len(guest.vcpus)), 1), MOST_WEIGHT)
+    if share * len(guest.vcpus) >= UNEQUAL * weight:
+        return
     if now == 0:
         yield Remedy(f"echo 0 > {quote(f'/sys/fs/cgroup/{path}/cpu.idle')}", ROOT)
-    weight = min(max(round(share * len(guest.vcpus)), 1), MOST_WEIGHT)
     yield Remedy(f"virsh schedinfo {quote(guest.uuid)} --live cpu_shares={weight}", ROOT)
 
 

@@ -146,7 +146,7 @@ def _isolate(reading: HostReading, wrong: CpuSet) -> Iterator[Remedy]:
     is_possible = balances or wrong <= own
     if housekeeping(reading) and is_possible and not ("managed_irq" in flags and wrong <= given):
         cpus = wrong | (own or union(cpus for _, cpus in roles(snapshot)))
-        yield cpu_argument(snapshot.topology, "isolcpus", cpus, "managed_irq")
+        yield from cpu_argument(snapshot.topology, "isolcpus", cpus, "managed_irq")
 
 
 def _off_node(reading: HostReading) -> Iterator[Found]:

@@ -40,7 +40,7 @@ def _no_nohz(reading: HostReading) -> Iterator[Found]:
             Subject("cpu", str(without)),
             f"isolated CPUs {without} keep their timer tick",
             (Evidence("isolated", str(topology.isolated)), Evidence("nohz_full", str(topology.nohz_full))),
-            (cpu_argument(topology, "nohz_full", topology.isolated | topology.nohz_full),),
+            tuple(cpu_argument(topology, "nohz_full", topology.isolated | topology.nohz_full)),
         )
 
 
@@ -53,7 +53,7 @@ def _no_nocbs(reading: HostReading) -> Iterator[Found]:
             Subject("cpu", str(without)),
             f"isolated CPUs {without} run the kernel's RCU callbacks",
             (Evidence("isolated", str(topology.isolated)), Evidence("rcu_nocbs", str(offloaded))),
-            (cpu_argument(topology, "rcu_nocbs", topology.isolated),),
+            tuple(cpu_argument(topology, "rcu_nocbs", topology.isolated)),
         )
 
 
@@ -78,7 +78,7 @@ def _isolate(reading: HostReading, without: CpuSet) -> Iterator[Remedy]:
     if argument_cpus(topology, "isolcpus") - isolated_cpus(topology) - topology.isolated - alone:
         alone = CpuSet()
     if alone:
-        yield cpu_argument(topology, "isolcpus", alone, "domain")
+        yield from cpu_argument(topology, "isolcpus", alone, "domain")
     if balanced := without - alone:
         yield kernel_argument(argument(topology, "nohz_full", topology.nohz_full - balanced))
 
@@ -185,7 +185,7 @@ def _ignored(reading: HostReading) -> Iterator[Found]:
                 host_subject(reading),
                 f"the argument {name} has CPUs {absent}, which the host does not have",
                 (Evidence(name, str(absent)), Evidence("CPUs of the host", str(known))),
-                (cpu_argument(topology, name, CpuSet()),),
+                tuple(cpu_argument(topology, name, CpuSet())),
             )
 
 

@@ -45,7 +45,11 @@ def _mixed(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             f"isolcpus frees CPUs {by_kernel} of cpu_dedicated_set, and CPUAffinity frees CPUs {by_systemd}",
             (Evidence("by isolcpus", str(by_kernel)), Evidence("by CPUAffinity", str(by_systemd))),
-            tuple(cpu_argument(snapshot.topology, name, snapshot.dedicated, "domain") for name in ARGUMENTS),
+            tuple(
+                line
+                for name in ARGUMENTS
+                for line in cpu_argument(snapshot.topology, name, snapshot.dedicated, "domain")
+            ),
         )
 
 

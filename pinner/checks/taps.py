@@ -17,6 +17,7 @@ SHORT_QUEUE = 500
 """Packets. A shorter tx_queue_len loses bursts. The kernel's default is 500 for taps (since Linux 2.6.27) and 1000 for
 cards."""
 WANTED_QUEUE = 10_000
+MOST_QUEUES = 8
 
 
 def _taps(reading: HostReading) -> Iterator[tuple[Guest, str]]:
@@ -48,9 +49,7 @@ def _drops(reading: HostReading) -> Iterator[Found]:
             Subject("tap", nic.name),
             f"guest {guest.name} loses {lost / reading.seconds:.3g} packets/s that come from the host{while_stopped}",
             evidence,
-            ()
-            if limited
-            else (command(f"ip link set dev {quote(nic.name)} txqueuelen {WANTED_QUEUE}"), *_more_queues(guest, nic)),
+            () if limited else (*_longer(nic), *_more_queues(guest, nic)),
             "critical" if share > CRITICAL_SHARE else "warning",
         )
 
@@ -68,11 +67,16 @@ def _worst(guest: Guest, waits: Waits) -> Waiting | None:
     return max(known, key=lambda each: (each.limited, each.whole), default=None)
 
 
+def _longer(nic: Nic) -> Iterator[Remedy]:
+    if nic.queue_length < WANTED_QUEUE:
+        yield command(f"ip link set dev {quote(nic.name)} txqueuelen {WANTED_QUEUE}")
+
+
 def _more_queues(guest: Guest, nic: Nic) -> Iterator[Remedy]:
-    if nic.tx_queues < len(guest.vcpus):
-        line = f"<driver name='vhost' queues='{min(len(guest.vcpus), 8)}'/>"
+    if nic.tx_queues < (queues := min(len(guest.vcpus), MOST_QUEUES)):
+        line = f"<driver name='vhost' queues='{queues}'/>"
         yield Remedy(line, f"the domain XML of {guest.name}, interface {nic.name}", "guest restart")
-        yield Remedy(f"ethtool -L DEVICE combined {min(len(guest.vcpus), 8)}", f"in guest {guest.name}", "guest owner")
+        yield Remedy(f"ethtool -L DEVICE combined {queues}", f"in guest {guest.name}", "guest owner")
 
 
 def _vhosts(guest: Guest) -> list[Thread]:
@@ -89,7 +93,7 @@ def _short_queue(reading: HostReading) -> Iterator[Found]:
                 Subject("tap", nic.name),
                 f"the queue to guest {owners[nic.name].name} holds {nic.queue_length} packets only",
                 (Evidence("tx_queue_len", nic.queue_length, "packets"),),
-                (command(f"ip link set dev {quote(nic.name)} txqueuelen {WANTED_QUEUE}"),),
+                tuple(_longer(nic)),
             )
 
 

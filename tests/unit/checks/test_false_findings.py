@@ -210,7 +210,7 @@ def test_a_file_system_has_room_by_its_size_and_its_gigabytes(total, free, found
 
 def test_the_kernel_takes_the_weight_of_the_remedy():
     faulty = weighed(9000)
-    wide = replace(faulty.snapshot.guests[0], vcpus=faulty.snapshot.guests[0].vcpus * 8)
+    wide = replace(faulty.snapshot.guests[0], vcpus=faulty.snapshot.guests[0].vcpus * 2)
     guests = (wide, *faulty.snapshot.guests[1:])
     found = findings(replace(faulty, snapshot=replace(faulty.snapshot, guests=guests)))
     (remedy,) = next(each.remedies for each in found if each.code == "guest-weights-differ")

@@ -16,8 +16,10 @@ def irqs(before, now=None, **more):
 
 
 def waits(percent):
-    before, now = delayed(GUEST, percent)
-    return reading(before, now, guests=[GUEST])
+    """Four vCPUs on CPUs of both nodes."""
+    apart = placed("6-9")
+    before, now = delayed(apart, percent)
+    return reading(before, now, guests=[apart])
 
 
 def stopped(percent):

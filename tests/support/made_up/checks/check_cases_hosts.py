@@ -105,14 +105,15 @@ def cells(count: int, memory: int = 0) -> GuestNuma:
     return GuestNuma(tuple(GuestCell(n, CpuSet.of([2 * n, 2 * n + 1]), GIB, binding) for n in range(count)))
 
 
-def weighed(weight: int) -> HostReading:
+def weighed(weight: int, vcpus: int = 2, poor: tuple[int, int] = (2, 100)) -> HostReading:
+    """Two guests on the same CPUs. ``poor``: the vCPUs and the weight of the first."""
     state = PartitionState("member", CpuSet())
     paths = [("machine.slice", f"machine.slice/g{number}") for number in (1, 2)]
     guests = [
-        guest(number, 2, cpus("0-15"), cgroups=tuple(Cgroup(path, state) for path in units))
-        for number, units in enumerate(paths, start=1)
+        guest(number, count, cpus("0-15"), cgroups=tuple(Cgroup(path, state) for path in units))
+        for number, count, units in zip((1, 2), (poor[0], vcpus), paths, strict=True)
     ]
-    weights = {"machine.slice/g1": 100, "machine.slice/g2": weight}
+    weights = {"machine.slice/g1": poor[1], "machine.slice/g2": weight}
     return reading(Seen(details=HostDetails(weights=weights)), guests=guests)
 
 
@@ -206,7 +207,7 @@ CASES = {
         reading(top=booted(TICKLESS, isolated="4-7"), guests=[guest(1, 2, cpus("0-3"))]),
     ),
     "kernel-arguments-ignored": (
-        reading(top=booted("nohz_full=4-7")),
+        reading(top=booted("nohz_full=4-7,40", nohz_full="4-7")),
         reading(top=booted("nohz_full=4-7", nohz_full="4-7")),
     ),
     "node-kthreads-off-node": (
@@ -217,11 +218,11 @@ CASES = {
     "realtime-starves-emulator": (starving("4"), starving("2")),
     "guest-without-iothread": (main_loop(80.0), main_loop(3.0)),
     "guest-without-cells": (
-        reading(guests=[placed("4-11")]),
+        reading(guests=[placed("6-9")]),
         reading(guests=[placed("4-11", numa=cells(2))]),
     ),
     "guest-cells-contradict": (
-        reading(guests=[placed("4-7", numa=cells(1, memory=1))]),
+        reading(guests=[placed("4-7", numa=cells(1, memory=1), memory={1: GIB})]),
         reading(guests=[placed("4-7", numa=cells(1, memory=0))]),
     ),
     "guest-weights-differ": (weighed(1000), weighed(100)),
@@ -267,7 +268,7 @@ CASES = {
         reading(processes=(replace(process(70, 0.0, "0-15"), command="/usr/bin/pinner check"),)),
     ),
     "housekeeping-pressure": (
-        reading(HostSample(pressure={"system.slice.cpu.some": 30.0})),
+        reading(HostSample(pressure={"system.slice.cpu.some": 30.0}), guests=[guest(1, 4, cpus("0-15"))]),
         reading(HostSample(pressure={"system.slice.cpu.some": 2.0})),
     ),
     "journal-disk-full": (

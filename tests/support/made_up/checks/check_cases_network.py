@@ -10,6 +10,7 @@ TAP = nic("tap1", "")
 CARD = nic()
 SMALL = nic(ring=(512, 4096))
 LARGE = nic(ring=(4096, 4096))
+FEW = nic(ring=(4096, 4096), queues=(2, 8))
 QUIET = (0, 0, False)
 ADAPTING = nic(ring=(4096, 4096), coalescing=(64, 128, True))
 RMEM = "net.core.rmem_max"
@@ -75,7 +76,7 @@ CASES = {
         nics(LARGE, counted(LARGE, rx_missed_errors=9)),
     ),
     "nic-no-room": (
-        nics(LARGE, counted(LARGE, rx_missed_errors=9)),
+        nics(FEW, counted(FEW, rx_missed_errors=9)),
         nics(SMALL, counted(SMALL, rx_packets=9)),
     ),
     "nic-single-queue": (

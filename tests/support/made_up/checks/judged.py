@@ -24,7 +24,7 @@ Key = tuple[str, str]
 
 def wrong(reading: HostReading) -> Iterator[str]:
     """What is wrong with the remedies of the reading's findings, one sentence each."""
-    reading = at_once(reading)
+    reading = _as_checked(reading)
     before = findings(reading)
     for finding in before:
         for lines in _groups(finding):
@@ -32,9 +32,8 @@ def wrong(reading: HostReading) -> Iterator[str]:
                 yield f"{finding.code} ({finding.subject}): {' && '.join(each.line for each in lines)}: {problem}"
 
 
-def at_once(reading: HostReading) -> HostReading:
-    """The reading with one sample: what happened between two is not undone."""
-    return replace(reading, samples=reading.samples[-1:], roles=remedy_roles(reading.snapshot))
+def _as_checked(reading: HostReading) -> HostReading:
+    return replace(reading, roles=remedy_roles(reading.snapshot))
 
 
 def _groups(finding: CheckFinding) -> Iterator[tuple[Remedy, ...]]:
@@ -132,9 +131,10 @@ def alone(snapshot: Snapshot) -> CpuSet:
 
 def left_out(reading: HostReading, finding: CheckFinding) -> Iterator[str]:
     """The kinds of lines of the finding that are not applied."""
+    reading = _as_checked(reading)
     for remedy in finding.remedies:
         try:
             if not is_plan(remedy):
-                pasted(at_once(reading), remedy)
+                pasted(reading, remedy)
         except CannotApplyError as error:
             yield str(error)

@@ -6,6 +6,8 @@ from dataclasses import replace
 from shlex import split
 
 from support.hosts import cpus
+from support.made_up.checks import started_again
+from support.made_up.checks.started_again import ended
 
 from pinner.checks.common import floats_over
 from pinner.model.cpuset import CpuSet, union
@@ -27,8 +29,9 @@ class CannotApplyError(Exception):
 def pasted(reading: HostReading, remedy: Remedy) -> tuple[HostReading, CpuSet]:
     """The reading with the line in force, and the CPUs that the line gives to the host's work or to a guest. Raises
     CannotApplyError."""
+    text = f"{remedy.where}: {remedy.line}" if remedy.line.startswith("<") else remedy.line
     for pattern, change in _KINDS:
-        if match := re.fullmatch(pattern, remedy.line):
+        if match := re.fullmatch(pattern, text):
             return change(reading, *match.groups())
     raise CannotApplyError(_kind(remedy))
 
@@ -42,23 +45,17 @@ def _kind(remedy: Remedy) -> str:
 
 _NO_EFFECT = (
     "<",
-    "hw:",
+    "(hw|quota):",
     "ethtool -L DEVICE",
     "journalctl",
-    "migratepages",
     "pinner (apply|compare)",
     "reserved_host_memory_mb",
-    "swapoff",
-    "systemctl (restart|set-property)",
-    "tsc=",
-    "virsh schedinfo",
+    "systemctl (restart|set-property system.slice)",
     "zgrep",
-    "hugepagesz=",
-    r"echo \d+ > /sys/devices/system/node/",
     "cpu_power_governor_high",
     "cpufreq.default_governor",
 )
-"""Lines that change a guest's definition or flavor, or memory; and those whose effect only new samples show."""
+"""Lines whose effect only a new boot, a new guest or the next load shows."""
 
 
 def request(line: str) -> Request:
@@ -103,18 +100,6 @@ def _taskset(reading: HostReading, all_: str, mask: str, pid: str):
 def _moved(reading: HostReading, tids: Iterable[int], mask: str):
     moved = with_affinities(reading.snapshot, dict.fromkeys(tids, cpus(mask)))
     return replace(reading, snapshot=moved), cpus(mask)
-
-
-def _sysctl(reading: HostReading, key: str, value: str):
-    known = reading.snapshot.sysctls or {}
-    path = f"proc/sys/{key.replace('.', '/')}"
-    changed = _host(reading, sysctls={**known, key: int(value)}) if key in known else reading
-    settings = {**reading.details.settings, path: value}
-    return replace(changed, details=replace(reading.details, settings=settings)), CpuSet()
-
-
-def _udp_mem(reading: HostReading, value: str):
-    return _setting(reading, value, "proc/sys/net/ipv4/udp_mem")
 
 
 def _setting(reading: HostReading, value: str, path: str):
@@ -165,7 +150,14 @@ def _nic(reading: HostReading, name: str, **more: object) -> HostReading:
 
 
 def _queue_length(reading: HostReading, name: str, length: str):
-    return _nic(reading, name, queue_length=int(length)), CpuSet()
+    changed = _nic(reading, name, queue_length=int(length))
+    return ended(changed, "nics") if changed != reading else changed, CpuSet()
+
+
+def _received(reading: HostReading, field: str, name: str, **more: object):
+    """With more room the card drops no packets."""
+    changed, given = _card(reading, field, name, **more)
+    return ended(changed, "nics") if changed != reading else changed, given
 
 
 def _card(reading: HostReading, field: str, name: str, **more: object):
@@ -254,7 +246,9 @@ def _argument(reading: HostReading, line: str):
     """The host after a boot with the argument."""
     top = reading.snapshot.topology
     name = name_of(line.removeprefix("no "))
-    kernel = [word for word in words(top.kernel.command_line)[0] if name_of(word) != name]
+    given = words(top.kernel.command_line)[0]
+    assert line not in given, f"{line} is set already"
+    kernel = [word for word in given if name_of(word) != name]
     added = [] if line.startswith("no ") else [line]
     booted = replace(top, kernel=replace(top.kernel, command_line=" ".join([*kernel, *added])))
     if name == "isolcpus":
@@ -272,8 +266,8 @@ def _argument(reading: HostReading, line: str):
     assert not lost, f"takes the isolation from CPUs {lost}"
     flags = isolcpus_flags(top) - isolcpus_flags(booted) if name == "isolcpus" and added else frozenset()
     assert not flags, f"drops the flags {flags}"
-    given = argument_cpus(booted, name) if name == "irqaffinity" else CpuSet()
-    return _booted(changed, reading.snapshot), given
+    used = argument_cpus(booted, name) if name == "irqaffinity" else CpuSet()
+    return _booted(changed, reading.snapshot), used
 
 
 def _isolated(top: Topology, booted: Topology) -> Topology:
@@ -314,23 +308,29 @@ def _booted(reading: HostReading, before: Snapshot) -> HostReading:
     return replace(reading, snapshot=with_affinities(booted, masks))
 
 
+def _guests_weight(reading: HostReading, name: str, value: str):
+    """vCPUs wait for no process of the host."""
+    return ended(_host(reading, cpu_weights={name: int(value)}), "threads"), CpuSet()
+
+
 def _thp(reading: HostReading, value: str):
     return _setting(reading, value, "sys/kernel/mm/transparent_hugepage/enabled")
 
 
+_CLOCK = "sys/devices/system/clocksource/clocksource0"
+_XML = r"the domain XML of (\S+?)"
 _KINDS: tuple[tuple[str, Callable[..., tuple[HostReading, CpuSet]]], ...] = (
     (r"virsh emulatorpin (\S+) (\S+) --live", _emulatorpin),
     (r"taskset -(a?)pc (\S+) (\d+)", _taskset),
-    (r"(?:sysctl -w )?((?:net|vm|kernel)\.\S+?) ?= ?(-?\d+)", _sysctl),
-    (r"(?:sysctl -w )?net\.ipv4\.udp_mem ?= ?'?(\d+ \d+ \d+)'?", _udp_mem),
+    (r"(?:sysctl -w )?((?:net|vm|kernel)\.\S+?) ?= ?'?(-?\d+(?: \d+)*)'?", started_again.sysctl),
     (r"echo (\S+) > /sys/devices/virtual/workqueue/cpumask", _workqueue),
     (r"echo (\S+) > /proc/irq/(\d+)/smp_affinity_list", _irq),
     (r"echo (\S+) > /sys/class/net/(\S+)/queues/rx-(\d+)/rps_cpus", _rps),
     (r"echo (\S+) > /sys/class/net/(\S+)/bridge/multicast_(\w+)", _bridge),
     (r"echo (\S+) > /((?:sys/kernel/mm|sys/devices/system/clocksource)/\S+)", _setting),
     (r"ip link set dev (\S+) txqueuelen (\d+)", _queue_length),
-    (r"ethtool -G (\S+) rx (\d+)", lambda r, name, size: _card(r, "rings", name, size=int(size))),
-    (r"ethtool -L (?!DEVICE)(\S+) combined (\d+)", lambda r, name, n: _card(r, "queues", name, count=int(n))),
+    (r"ethtool -G (\S+) rx (\d+)", lambda r, name, size: _received(r, "rings", name, size=int(size))),
+    (r"ethtool -L (?!DEVICE)(\S+) combined (\d+)", lambda r, name, n: _received(r, "queues", name, count=int(n))),
     (r"ethtool -C (\S+) adaptive-rx on", lambda r, name: _card(r, "coalescing", name, is_adaptive=True)),
     (
         r"ethtool -C (\S+) adaptive-rx off rx-usecs (\d+) rx-frames (\d+)",
@@ -346,5 +346,23 @@ _KINDS: tuple[tuple[str, Callable[..., tuple[HostReading, CpuSet]]], ...] = (
     (r"(cpu_dedicated_set|cpu_shared_set) = (\S+?)(, without cpu_shared_set)?", _set),
     (r"#(vcpu_pin_set|cpu_shared_set|cpu_dedicated_set)", _unset),
     (r"transparent_hugepage=(\w+)", _thp),
+    (r"systemctl set-property (machine.slice) CPUWeight=(\d+)", _guests_weight),
+    (r"systemctl set-property \S+ CPUQuota=", started_again.unlimited),
+    (r"virsh schedinfo \S+ --live \w+_quota=-1", started_again.unlimited),
+    (r"tsc=reliable", lambda r: _setting(r, "tsc", f"{_CLOCK}/current_clocksource")),
+    (r"(hugepagesz=\d+K hugepages=\d+)", started_again.booted_with_pages),
+    (
+        r"echo (\d+) > /sys/devices/system/node/node(\d+)/hugepages/hugepages-(\d+)kB/nr_hugepages",
+        started_again.huge_pages,
+    ),
+    (r"migratepages (\d+) all (\d+)", started_again.migrated),
+    (r"swapoff -a && swapon -a", started_again.swapped_in),
+    (r"virsh schedinfo (\S+) --live cpu_shares=(\d+)", started_again.weight),
+    (r"echo (0) > /sys/fs/cgroup/(\S+)/cpu.idle", lambda r, _, path: started_again.weight_of(r, path, "100")),
+    (rf"{_XML}: <memoryBacking><locked/></memoryBacking>", started_again.swapped_in),
+    (rf"{_XML}: <iothreads>(\d+)</iothreads>", started_again.iothreads),
+    (rf"{_XML}, in <cpu>: <topology sockets='(\d+)' cores='(\d+)' threads='(\d+)'/>", started_again.seen_topology),
+    (rf"{_XML}, interface (\S+): <driver name='vhost'/>", started_again.vhost),
+    (rf"{_XML}, interface (\S+): <driver name='vhost' queues='(\d+)'/>", started_again.tap_queues),
     (r"((?:no )?(?:isolcpus|nohz_full|rcu_nocbs|irqaffinity)(?:=\S+)?)", _argument),
 )
