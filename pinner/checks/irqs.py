@@ -186,12 +186,15 @@ def _irqbalance(reading: HostReading) -> Iterator[Found]:
             why = "its environment cannot be read"
             yield Found(subject, f"not known, because {why}", (Evidence("reason", why),), severity="unknown")
         elif open_to_it := placed - banned:
-            line = f"IRQBALANCE_BANNED_CPULIST={placed | banned}"
+            every = placed | banned
+            line = Remedy(f"IRQBALANCE_BANNED_CPULIST={every}", "/etc/default/irqbalance")
             yield Found(
                 subject,
                 f"irqbalance may move interrupts to the guests' CPUs {open_to_it}",
                 (Evidence("banned CPUs", str(banned)), Evidence("placed CPUs", str(placed))),
-                (Remedy(line, "/etc/default/irqbalance"), command("systemctl restart irqbalance.service")),
+                (line, command("systemctl restart irqbalance.service"))
+                if reading.snapshot.topology.online - every
+                else (),
                 targets=(balancer.target,),
             )
 

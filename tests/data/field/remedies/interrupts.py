@@ -8,6 +8,9 @@ from dataclasses import replace
 from support.hosts import KERNEL, cpus, guest, plain, process
 from support.made_up.readings import Seen, irq, reading
 
+from pinner.model.cpuset import CpuSet
+from pinner.model.machine.interrupts import Balancer
+
 SPDK = process(800, 100.0, "0", name="spdk_tgt", reasons=["restricted"], reserves="privileged")
 POLLED = reading(
     Seen(irqs=(irq(40, "4", {4: 10}),)),
@@ -21,3 +24,12 @@ SHARED = reading(Seen(irqs=(irq(40, "12", {12: 10}),)), top=plain(16), shared=cp
 ARGUMENT = reading(
     top=plain(16, kernel=replace(KERNEL, command_line="irqaffinity=0-15")), shared=cpus("2-7"), dedicated=cpus("8-15")
 )
+EVERYWHERE = reading(
+    guests=[guest(1, 4, cpus("0-3")), guest(2, 4, cpus("4-7"))],
+    top=plain(8),
+    irqbalance=(Balancer(700, "--foreground", None, banned_now=CpuSet()),),
+)
+"""Guests may run on each CPU.
+
+Right: no line. Interrupts need a CPU.
+"""

@@ -19,7 +19,7 @@ from pinner.model.machine.topology import Topology
 from pinner.model.outcome.check import Remedy
 from pinner.model.plan.request import Request
 from pinner.model.reading import HostReading
-from pinner.model.snapshot import Snapshot, with_affinities
+from pinner.model.snapshot import Snapshot, emulator_cpus, vcpu_cpus, with_affinities
 
 
 class CannotApplyError(Exception):
@@ -172,21 +172,32 @@ def _offloads(reading: HostReading, name: str, words_: str):
     return _nic(reading, name, offloads={**nic.offloads, **on}), CpuSet()
 
 
+def _for_guests(reading: HostReading, mask: str, *more: CpuSet) -> CpuSet:
+    """The CPUs of a line that is for those of guests."""
+    snapshot = reading.snapshot
+    theirs = union((vcpu_cpus(snapshot), snapshot.dedicated, snapshot.topology.isolated, *more))
+    others = (cpus(mask) - theirs) | (cpus(mask) & snapshot.topology.offline)
+    assert not others, f"names CPUs {others}, which are offline or not for guests"
+    return cpus(mask)
+
+
 def _governor(reading: HostReading, mask: str, governor: str):
+    named = _for_guests(reading, mask)
     top, domains = reading.snapshot.topology, reading.snapshot.governors
-    changed = tuple(replace(cpu, governor=governor) if cpu.id in cpus(mask) else cpu for cpu in top.cpus)
+    changed = tuple(replace(cpu, governor=governor) if cpu.id in named else cpu for cpu in top.cpus)
     governed = domains and tuple(
-        replace(each, governor=Governor(governor)) if each.cpus & cpus(mask) else each for each in domains
+        replace(each, governor=Governor(governor)) if each.cpus & named else each for each in domains
     )
     return _host(reading, topology=replace(top, cpus=changed), governors=governed), CpuSet()
 
 
 def _idle(reading: HostReading, mask: str, state: str):
+    named = _for_guests(reading, mask)
     samples = (
         replace(
             sample,
             idle=tuple(
-                replace(each, is_disabled=True) if each.cpu in cpus(mask) and each.number == int(state) else each
+                replace(each, is_disabled=True) if each.cpu in named and each.number == int(state) else each
                 for each in sample.idle
             ),
         )
@@ -204,7 +215,11 @@ def _disabled(reading: HostReading, units: str):
 
 
 def _banned(reading: HostReading, mask: str):
-    every = (replace(each, banned=cpus(mask), banned_now=cpus(mask)) for each in reading.snapshot.irqbalance or ())
+    running = reading.snapshot.irqbalance or ()
+    before = (cpus_ for each in running for cpus_ in (each.banned, each.banned_now) if cpus_ is not None)
+    named = _for_guests(reading, mask, emulator_cpus(reading.snapshot), *before)
+    assert not reading.snapshot.topology.online <= named, "leaves interrupts no CPU"
+    every = (replace(each, banned=named, banned_now=named) for each in running)
     return _host(reading, irqbalance=tuple(every)), CpuSet()
 
 
