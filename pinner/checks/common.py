@@ -1,5 +1,6 @@
 """What several checks need: growth of counters, CPUs by role, lines of remedies. Pure."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from shlex import quote
@@ -9,6 +10,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, Vcpu
 from pinner.model.guest.nova import NovaSets
 from pinner.model.machine.boot import argument, argument_cpus, isolated_cpus, words
+from pinner.model.machine.interrupts import is_managed
 from pinner.model.machine.process import CpuLimit
 from pinner.model.machine.topology import Topology
 from pinner.model.nova_sets import right_sets
@@ -149,6 +151,19 @@ def housekeeping(reading: HostReading, node: int | None = None) -> CpuSet:
     free = reading.roles.cpus - reading.snapshot.shared - union(cpus for _, cpus in roles(reading.snapshot))
     here = CpuSet.of(cpu.id for cpu in reading.snapshot.topology.cpus if cpu.node == node)
     return free & here or free
+
+
+def interrupted(reading: HostReading) -> CpuSet:
+    """The CPUs that take interrupts of devices which disturb no guest yet, by those that the kernel places and by the
+    others. Emulator threads that move there would be disturbed."""
+    snapshot = reading.snapshot
+    came = {(counts.number, counts.name) for counts in reading.now.irqs if counts.total}
+    taking: defaultdict[tuple[str, bool], CpuSet] = defaultdict(CpuSet)
+    for irq in snapshot.irqs.irqs if snapshot.irqs else ():
+        if (irq.number, irq.name) in came:
+            taking[irq.device, is_managed(irq.name, irq.managed)] |= irq.taking & snapshot.topology.online
+    guests = union(cpus for _, cpus in roles(snapshot))
+    return union(cpus for cpus in taking.values() if not cpus & guests)
 
 
 def command(line: str) -> Remedy:

@@ -10,6 +10,7 @@ from pinner.checks.common import (
     for_emulator,
     host_subject,
     housekeeping,
+    interrupted,
     own_cpus,
     plans,
     within,
@@ -111,7 +112,7 @@ def _migration(reading: HostReading) -> Iterator[Found]:
         moving = guest.migration_threads
         cpus = union(thread.affinity for thread in moving)
         if moving and (_crowd(moving, cpus, emulators) or cpus & vcpus):
-            free = for_emulator(guest, housekeeping(reading), snapshot)
+            free = for_emulator(guest, housekeeping(reading) - interrupted(reading), snapshot)
             yield Found(
                 Subject("guest", guest.name),
                 f"{counted(len(moving), 'migration thread')} of guest {guest.name} share CPUs {cpus} with guests",

@@ -9,6 +9,7 @@ from pinner.checks.common import (
     flavor,
     host_subject,
     housekeeping,
+    interrupted,
     kernel_argument,
     number,
     own_cores,
@@ -116,11 +117,12 @@ def _work_on_cores(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
     cores = {guest.uuid: own_cores(guest, snapshot) for guest in snapshot.guests}
     every = union(cores.values())
+    free = reading.roles.emulator - interrupted(reading)
     for guest in snapshot.guests if every else ():
         if (emulator := restricted(guest.emulator.threads, snapshot)) & every:
             others = {other.name: emulator & cores[other.uuid] for other in snapshot.guests if other is not guest}
             is_left = guest.dedicated or guest.operator_pins
-            pin = () if is_left else emulator_pin(guest, reading.roles.emulator, snapshot)
+            pin = () if is_left else emulator_pin(guest, free, snapshot)
             what = f"emulator threads of guest {guest.name}"
             yield from _on_cores(Subject("guest", guest.name), what, others, pin)
     for subject, what, cpus in _host_work(snapshot) if every else ():
@@ -188,8 +190,8 @@ def _emulators(reading: HostReading) -> Iterator[Found]:
         threads = [thread for thread in guest.emulator.threads if thread.affinity & vcpus]
         own = all(len(vcpu.thread.affinity) == 1 for vcpu in guest.vcpus if vcpu.thread)
         if threads and own and guest.emulator.policy != "isolate":
-            known, vcpu = reading.roles, vcpu_cpus(snapshot)
-            free = (emulator_cpus(snapshot) & known.cpus) - vcpu or known.emulator - vcpu
+            known, taken = reading.roles, vcpu_cpus(snapshot) | interrupted(reading)
+            free = (emulator_cpus(snapshot) & known.cpus) - taken or known.emulator - taken
             yield Found(
                 Subject("guest", guest.name),
                 f"emulator threads of guest {guest.name} may run on CPUs that its vCPUs have to themselves",

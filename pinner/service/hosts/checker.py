@@ -30,7 +30,7 @@ from pinner.model.outcome.check import (
     report,
 )
 from pinner.model.plan.request import FIXES, Request
-from pinner.model.reading import HostReading
+from pinner.model.reading import HostReading, HostSample
 from pinner.model.snapshot import Snapshot, with_affinities
 from pinner.planning.questions import nova_check
 from pinner.planning.request.processes import remedy_roles
@@ -65,10 +65,12 @@ class HostChecker:
         """A check that raises, hangs or answers nonsense becomes a finding."""
         checks = self._checks()
         findings = self._findings(checks, reading)
-        return report(reading, proven(findings, reading.snapshot, partial(self._now, checks)), len(checks))
+        return report(reading, proven(findings, reading.snapshot, partial(self._now, checks, reading)), len(checks))
 
-    def _now(self, checks: Iterable[HostCheck], snapshot: Snapshot) -> list[CheckFinding]:
-        return self._findings(checks, HostReading(snapshot), is_trial=True)
+    def _now(self, checks: Iterable[HostCheck], reading: HostReading, snapshot: Snapshot) -> list[CheckFinding]:
+        """Interrupts stay where they are; what else grew between the samples is over."""
+        samples = tuple(HostSample(irqs=sample.irqs, spare_ms=sample.spare_ms) for sample in reading.samples)
+        return self._findings(checks, HostReading(snapshot, samples, reading.seconds), is_trial=True)
 
     def _findings(
         self, checks: Iterable[HostCheck], reading: HostReading, *, is_trial: bool = False
@@ -208,7 +210,8 @@ Check = Callable[[Snapshot], Iterable[CheckFinding]]
 
 
 def proven(findings: Iterable[CheckFinding], snapshot: Snapshot, check: Check) -> list[CheckFinding]:
-    """``check`` finds what a snapshot alone shows. A plan for other faults must change something, and bring none."""
+    """``check`` finds what a snapshot and its interrupts show. A plan for other faults must change something, and bring
+    none."""
 
     @cache
     def found() -> Severities:

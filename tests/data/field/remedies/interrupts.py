@@ -33,3 +33,18 @@ EVERYWHERE = reading(
 
 Right: no line. Interrupts need a CPU.
 """
+def busy(count: int):
+    return Seen(irqs=tuple(irq(40 + cpu, str(cpu), {cpu: count}) for cpu in (1, 3, 9)))
+
+
+BUSY = reading(
+    busy(10),
+    busy(4000),
+    guests=[guest(1, 1, cpus("0-15"), pins=["0"]), guest(2, 2, cpus("0-15"))],
+    top=plain(16, 2),
+    processes=tuple(process(900 + n, 99.0, "7", name="ceph-osd", reasons=["restricted"]) for n in range(2)),
+)
+"""A plan has CPUs 1 and 9 for emulators and 3 for vCPUs, and a card interrupts each of them 2,000 times a second.
+
+Right: no line takes emulators there, and no plan emulators or vCPUs.
+"""
