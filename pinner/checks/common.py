@@ -240,16 +240,25 @@ def right_nova_sets(reading: HostReading) -> NovaSets:
 
 
 def right_shared(reading: HostReading) -> Iterator[Remedy]:
-    """The right line of cpu_shared_set; none that takes a guest away from its memory."""
+    """The line of cpu_shared_set that is right for the host, and safe for its guests."""
     snapshot, right = reading.snapshot, right_nova_sets(reading)
-    nodes, is_old = nodes_of(right.shared, snapshot), _has_pin_set(snapshot)
-    floating = (guest for guest in snapshot.guests if floats_over(guest, snapshot.shared))
-    if not right.shared or not all({*guest.memory_per_node} <= nodes for guest in floating):
+    is_old = _has_pin_set(snapshot)
+    if not right.shared or not all(_is_safe_for(guest, right, snapshot) for guest in snapshot.guests if guest.nova):
         return
     if is_old and right.dedicated != snapshot.dedicated:
         yield Remedy(f"cpu_dedicated_set = {right.dedicated}", COMPUTE)
     if is_old or right.shared != snapshot.shared:
         yield from nova_set(snapshot, f"cpu_shared_set = {right.shared}")
+
+
+def _is_safe_for(guest: Guest, right: NovaSets, snapshot: Snapshot) -> bool:
+    """The sets must not take it away from its memory, nor the set from CPUs on which it goes on floating."""
+    masks, memory = guest.vcpu_affinities.values(), {*guest.memory_per_node}
+    if not floats_over(guest, snapshot.shared):
+        return guest.dedicated or not union(masks) & snapshot.shared - right.shared
+    after = union(mask & right.shared or right.shared for mask in masks)
+    left = nodes_of(union(masks), snapshot) - nodes_of(after, snapshot)
+    return memory <= nodes_of(right.shared, snapshot) and not memory & left
 
 
 def floats_over(guest: Guest, shared: CpuSet) -> bool:

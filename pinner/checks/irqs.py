@@ -76,7 +76,8 @@ def _rate_on(reading: HostReading, irqs: list[_Counted], cpus: CpuSet) -> float 
     total = 0
     for line in irqs:
         if line.before:
-            total += sum(max(line.now.counts.get(cpu, 0) - line.before.counts.get(cpu, 0), 0) for cpu in known)
+            earlier = line.before.counts
+            total += sum(max(n - earlier.get(cpu, 0), 0) for cpu, n in line.now.counts.items() if cpu in known)
     return total / reading.seconds
 
 
@@ -106,16 +107,15 @@ def _on_guests(reading: HostReading) -> Iterator[Found]:
                 subject,
                 f"interrupts of {subject} go to {role} CPUs {both}",
                 tuple(evidence),
-                tuple(_moves(reading, wrong, device_node(device, reading.snapshot))),
+                tuple(_moves(wrong, housekeeping(reading, device_node(device, reading.snapshot)))),
                 "critical" if seen is not None and seen > BUSY_RATE else None,
                 targets=tuple(irq.target for irq in wrong),
             )
 
 
-def _moves(reading: HostReading, irqs: list[DeviceIrq], node: int | None) -> Iterator[Remedy]:
-    if wanted := housekeeping(reading, node):
-        for irq in irqs[:MANY]:
-            yield command(f"echo {wanted} > /proc/irq/{irq.number}/smp_affinity_list")
+def _moves(irqs: list[DeviceIrq], wanted: CpuSet) -> Iterator[Remedy]:
+    for irq in irqs[:MANY] if wanted else ():
+        yield command(f"echo {wanted} > /proc/irq/{irq.number}/smp_affinity_list")
 
 
 def _managed(reading: HostReading) -> Iterator[Found]:
@@ -172,7 +172,7 @@ def _off_node(reading: HostReading) -> Iterator[Found]:
                     Evidence("interrupts", len(wrong)),
                     Evidence("their CPUs", str(union(_taking(reading, irq) for irq in wrong))),
                 ),
-                tuple(_moves(reading, wrong, node)),
+                tuple(_moves(wrong, housekeeping(reading, node) & here)),
                 targets=tuple(irq.target for irq in wrong),
             )
 

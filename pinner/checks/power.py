@@ -117,7 +117,7 @@ def _work_on_cores(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
     cores = {guest.uuid: own_cores(guest, snapshot) for guest in snapshot.guests}
     every = union(cores.values())
-    free = reading.roles.emulator - interrupted(reading)
+    free = reading.roles.emulator - interrupted(reading) if every else CpuSet()
     for guest in snapshot.guests if every else ():
         if (emulator := restricted(guest.emulator.threads, snapshot)) & every:
             others = {other.name: emulator & cores[other.uuid] for other in snapshot.guests if other is not guest}

@@ -81,7 +81,7 @@ def test_on_each_host_of_the_field(reading):
 def test_on_each_captured_machine(name):
     """As it is, and with guests on it."""
     reading = captured_agent(configuration([]), root_of(name)).reading(0)
-    with_guests = [HostReading(remedied_host(seed, reading.snapshot.topology)) for seed in range(3)]
+    with_guests = [remedied_host(seed, reading.snapshot.topology) for seed in range(3)]
     assert [line for each in (reading, *with_guests) for line in wrong(each)] == []
 
 
@@ -91,4 +91,4 @@ def test_on_each_captured_machine(name):
     ids=["some", "many"],
 )
 def test_on_random_hosts(seeds):
-    assert [line for seed in seeds for line in wrong(HostReading(remedied_host(seed)))] == []
+    assert [line for seed in seeds for line in wrong(remedied_host(seed))] == []

@@ -33,6 +33,8 @@ EVERYWHERE = reading(
 
 Right: no line. Interrupts need a CPU.
 """
+
+
 def busy(count: int):
     return Seen(irqs=tuple(irq(40 + cpu, str(cpu), {cpu: count}) for cpu in (1, 3, 9)))
 

@@ -1,24 +1,28 @@
 """Random hosts with faults of placement, by seed: guests anywhere, sets of Nova, isolation, migrations, limits, a
-switch, and squeezed or polling processes."""
+switch, squeezed or polling processes, and interrupts."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
-from support.hosts import GIB, KERNEL, guest, interleaved, plain, process, snapshot
+from support.hosts import GIB, KERNEL, guest, interleaved, plain, process
+from support.made_up.readings import CARD, DISK, Interrupt, Seen, irq, reading
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest, NovaIdentity
+from pinner.model.guest.nova import NovaConf
+from pinner.model.machine.interrupts import Balancer
 from pinner.model.machine.process import CpuLimit, Process, Thread
 from pinner.model.machine.topology import Device, Topology
-from pinner.model.snapshot import OvsDpdk, OvsMasks, Snapshot
+from pinner.model.reading import HostReading
+from pinner.model.snapshot import OvsDpdk, OvsMasks
 
-CARD = "0000:3b:00.0"
 NOVA = NovaIdentity("i-1", "p-1", "u-1", "m1")
 
 
-def remedied_host(seed: int, machine: Topology | None = None) -> Snapshot:
+def remedied_host(seed: int, machine: Topology | None = None) -> HostReading:
     """``machine``: its topology instead of a random one."""
-    chance = random.Random(seed)
+    chance, more = random.Random(seed), random.Random(f"interrupts {seed}")
     top = machine or _topology(chance)
     ids = sorted(top.online)
     count = len(ids)
@@ -26,13 +30,19 @@ def remedied_host(seed: int, machine: Topology | None = None) -> Snapshot:
     dedicated = _some(chance, top.online - shared, chance.choice([0, 2, 4])) if chance.random() < 0.5 else CpuSet()
     switch = _some(chance, top.online, 2) if chance.random() < 0.2 else CpuSet()
     guests = [_guest(number, chance, top, shared) for number in range(1, chance.randint(2, 4))]
-    return snapshot(
-        top,
+    processes = tuple(_processes(chance, top.online))
+    irqs = [*_interrupts(more, top.online)]
+    return reading(
+        Seen(irqs=tuple(irqs)),
+        Seen(irqs=tuple(replace(each, counts=dict.fromkeys(each.counts, 3000)) for each in irqs)),
         guests,
-        list(_processes(chance, top.online)),
+        top,
+        processes=processes,
         shared=shared,
         dedicated=dedicated,
+        nova=_conf(more, shared, dedicated),
         ovs=OvsDpdk(OvsMasks(pmd=switch)) if switch else None,
+        irqbalance=(Balancer(700, "", None, banned_now=_some(more, top.online, 2)),) if more.random() < 0.3 else (),
     )
 
 
@@ -52,6 +62,23 @@ def _topology(chance: random.Random) -> Topology:
     }
     count = last + 1
     return chance.choice([interleaved(count // 2, **facts), plain(count, 2, **facts), plain(count, 1, **facts)])
+
+
+def _interrupts(chance: random.Random, online: CpuSet) -> Iterator[Interrupt]:
+    """Those of a card; and of a disk with a queue for each CPU, which the kernel places."""
+    for number in range(40, 40 + chance.choice([0, 0, 2, 4])):
+        mask = _some(chance, online, chance.choice([1, 2]))
+        yield irq(number, str(mask), dict.fromkeys(mask, 10))
+    for number, cpu in enumerate(online if chance.random() < 0.5 else (), start=1):
+        yield irq(90 + number, str(cpu), {cpu: 10}, DISK, name=f"nvme0q{number}")
+
+
+def _conf(chance: random.Random, shared: CpuSet, dedicated: CpuSet) -> NovaConf | None:
+    if not shared | dedicated or chance.random() < 0.3:
+        return None
+    if not dedicated and chance.random() < 0.5:
+        return NovaConf((), pin_set=str(shared))
+    return NovaConf((), shared=str(shared), dedicated=str(dedicated))
 
 
 def _guest(number: int, chance: random.Random, top: Topology, shared: CpuSet) -> Guest:

@@ -19,7 +19,7 @@ HOSTS = {
     "floating on isolated": snapshot(
         plain(16, isolated="4-7"), [guest(1, 2, cpus("2-7"), nova=floats_outside.NOVA)], shared=cpus("2-7")
     ),
-    **{f"random {seed}": remedied_host(seed) for seed in range(24)},
+    **{f"random {seed}": remedied_host(seed).snapshot for seed in range(24)},
     **{code: faulty.snapshot for code, (faulty, _) in CASES.items() if code.startswith(("nova", "ovs"))},
 }
 
