@@ -1,3 +1,5 @@
+"""Undoes the entries of a run: for a rollback, or for the recovery of an interrupted apply."""
+
 import logging
 from collections.abc import Collection, Iterable, Sequence
 

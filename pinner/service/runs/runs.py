@@ -1,3 +1,5 @@
+"""RunManager starts, follows and lists runs."""
+
 import logging
 import threading
 import time
