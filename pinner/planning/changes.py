@@ -174,7 +174,7 @@ def require_free(plan: Plan, snapshot: Snapshot) -> None:
     """Raises StalePlan where the plan gives a vCPU an isolated CPU to which another guest's vCPU is pinned, unless that
     guest moves, or was there when the plan was made (``contested``). With smt ``isolate``, whole cores count."""
     handed_out = _handed_out(plan, snapshot)
-    known = {left.target.owner for left in (*plan.unplaced, *plan.skipped)}
+    known = {left.target.owner for left in (*plan.unplaced, *plan.skipped) if left.target.kind == "guest"}
     moved = tuple(
         f"isolated CPUs {cpus} are in use by guest {use.name}, which was pinned there since"
         for use in _in_use(plan, snapshot)

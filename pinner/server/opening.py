@@ -71,9 +71,13 @@ def _private_service(
     reports, report = os.pipe()
     child = os.fork()
     if child == 0:
-        for unused in (keeps, reports):
-            os.close(unused)
-        os._exit(_api_process(config, url, owner, path, listener, ends, report))
+        status = 1
+        try:
+            for unused in (keeps, reports):
+                os.close(unused)
+            status = _api_process(config, url, owner, path, listener, ends, report)
+        finally:
+            os._exit(status)  # Ctrl-C, too, must not unwind the command's own stack here
     for unused in (ends, report):
         os.close(unused)
     listener.close()

@@ -191,7 +191,7 @@ def _confirmable(plan: "Plan", arguments: Namespace) -> list[tuple[object, ...]]
 
 def _agreed(plan: "Plan", arguments: Namespace) -> bool:
     moving = " and move guests' memory" if arguments.migrate_memory else ""
-    if not (plan.changes or moving) or (plan.worse and not arguments.worse):
+    if not (plan.changes or moving) or plan.blocked or (plan.worse and not arguments.worse):
         return True  # nothing to ask: the service does nothing, or refuses the plan
     return agreed(f"Make these {len(plan.changes)} changes{moving}?", yes=arguments.yes)
 

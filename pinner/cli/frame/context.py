@@ -6,7 +6,7 @@ import pwd
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -175,7 +175,9 @@ def local_caller() -> "Caller":
         user = require_actor(user or pwd.getpwuid(os.getuid()).pw_name, "user")
     except (KeyError, Invalid):
         user = f"uid {os.getuid()}"
-    terminal = next((os.ttyname(fd) for fd in (0, 2) if os.isatty(fd)), "")
+    terminal = ""
+    with suppress(OSError):  # the terminal belongs to another mount namespace, as for `nsenter -m`
+        terminal = next((os.ttyname(fd) for fd in (0, 2) if os.isatty(fd)), "")
     origin = f"cli {terminal.removeprefix('/dev/')}".strip()
     return Caller(actor=user, origin=origin, request_id=f"req-{uuid.uuid4()}")
 

@@ -1,6 +1,6 @@
 """The CPUs that a request names for parts of guests and for processes. Everything else stays as it is."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import ClassVar
@@ -38,9 +38,10 @@ class Manual:
         pins = pins_by_target(context)
         wanted = tuple(Wanted(target, pin.cpus, _reason(target, pin.cpus, context)) for target, pin in pins.items())
         answer, owned = Answer(_roles(wanted), wanted), _owned(wanted, context)
+        staying = {target: cpus for target, cpus in vcpu_masks(context.snapshot, ()).items() if target not in pins}
         for want in wanted:
             broken = rules.broken(Answer(answer.roles, (want,)), context)
-            if why := next(chain(_of_others(want, owned, context), broken), ""):
+            if why := next(chain(_of_others(want, owned, context), _isolated(want, staying, context), broken), ""):
                 raise Invalid("placement", str(pins[want.target]), f"CPUs that this part may have; {why}")
         if why := next(rules.broken(answer, context), ""):
             raise Invalid("placement", ", ".join(map(str, context.request.placement)), f"CPUs for all of them; {why}")
@@ -78,6 +79,14 @@ def _owned(wanted: Iterable[Wanted], context: Context) -> dict[Target, CpuSet]:
         if len(cpus) == 1 and cpus < context.allocatable.online:
             owned[guests[target.owner].target].append(cpus - guests[target.owner].pooled)
     return {guest: union(sets) for guest, sets in owned.items()}
+
+
+def _isolated(want: Wanted, staying: Mapping[Target, CpuSet], context: Context) -> Iterator[str]:
+    """Isolated CPUs of the guest's vCPUs that stay: the kernel balances no load there."""
+    for target, cpus in staying.items():
+        both = cpus & want.cpus & context.allocatable.isolated
+        if both and target.owner == want.target.owner:
+            yield f"{target} has isolated CPUs {both}"
 
 
 def _of_others(want: Wanted, owned: dict[Target, CpuSet], context: Context) -> Iterator[str]:

@@ -98,6 +98,7 @@ class RunManager:
     def apply(self, plan_id: str, options: ApplyOptions, caller: Caller) -> Run:
         plan = self._plans.get(plan_id)
         self._hosts.require(plan.host)
+        self._policies.require_compatible(plan.host, f"plan {plan_id}", plan.request)
         refusal = _refusal(plan)
         if refusal is not None:
             allowed = isinstance(refusal, WorsePlan) and options.allow_worse
@@ -105,7 +106,6 @@ class RunManager:
             self._audit.append(audit_event(caller, self._now(), AuditAction.RUN_APPLY, plan.host, plan_id, result))
             if not allowed:
                 raise refusal
-        self._policies.require_compatible(plan.host, f"plan {plan_id}", plan.request)
         return self._start(replace(self._new("apply", plan.host, plan.id, caller), **options.kept), plan, caller)[0]
 
     def run_to_end(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:

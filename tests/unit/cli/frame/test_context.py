@@ -1,5 +1,6 @@
 """The caller of a command, and the texts of table cells."""
 
+import errno
 import os
 import pwd
 
@@ -53,6 +54,15 @@ def test_origin_names_the_terminal(monkeypatch):
     assert caller().origin.startswith("cli pts/")
     os.close(primary)
     os.close(secondary)
+
+
+def test_origin_names_no_terminal_of_another_mount_namespace(monkeypatch):
+    def ttyname(_):
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    monkeypatch.setattr(os, "isatty", lambda _: True)
+    monkeypatch.setattr(os, "ttyname", ttyname)
+    assert caller().origin == "cli"
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,12 @@ def test_a_vcpu_may_have_an_isolated_cpu_to_itself() -> None:
     assert table(plan(awkward_host(), "s", by_hand(pin("g1", "vcpu", "8", 0)))) == {"guest g1 vcpu 0": "8"}
 
 
+def test_two_vcpus_of_a_guest_never_share_an_isolated_cpu() -> None:
+    here = snapshot(plain(12, isolated="8-9"), [guest(1, 2, cpus("0-7"), pins=("8", "0-7"))])
+    with pytest.raises(Invalid, match=r"guest g1 vcpu 0 has isolated CPUs 8"):
+        plan(here, "s", by_hand(pin("g1", "vcpu", "8", 1)))
+
+
 def test_two_guests_may_exchange_cpus_in_one_request() -> None:
     here = snapshot(plain(8), [guest(1, 1, cpus("0-7"), pins=("2",)), guest(2, 1, cpus("0-7"), pins=("3",))])
     made = plan(here, "s", by_hand(pin("g1", "vcpu", "3", 0), pin("g2", "vcpu", "2", 0)))

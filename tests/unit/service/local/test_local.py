@@ -14,6 +14,7 @@ from pinner.model.errors import (
     Invalid,
     NotFound,
     NotPermitted,
+    PolicyConflict,
     RunConflict,
     StalePlan,
     WorsePlan,
@@ -21,6 +22,7 @@ from pinner.model.errors import (
 from pinner.model.page import PageRequest
 from pinner.model.plan.objective import compared, weighted
 from pinner.model.plan.request import Request
+from pinner.model.policy import Policy
 from pinner.model.run.agent_audit import named_head
 from pinner.model.run.audit import Caller
 from pinner.model.run.journal import ApplyOptions
@@ -264,6 +266,15 @@ def test_a_plan_that_makes_the_objective_worse(service, store, plan):
         ("plan-w", "allowed: plan_worse"),
         (f"{run.id} of plan-w", "started"),
     ]
+
+
+def test_a_worse_plan_that_a_policy_refuses_was_not_allowed(service, store, plan):
+    worse = replace(plan, id="plan-w", worse="tier 6 0.00 -> 1.00")
+    store.plans.add(worse, NOON)
+    service.set_policy(plan.host, Policy(Request("isolated"), "enforce"), ANN)
+    with pytest.raises(PolicyConflict):
+        service.apply(worse.id, ApplyOptions(allow_worse=True), ANN)
+    assert trail(service, "run.apply") == []
 
 
 @pytest.mark.parametrize(
