@@ -217,7 +217,7 @@ def register_probe(commands: Commands) -> None:
         metavar="N",
         type=probe_windows,
         default=DEFAULT_WINDOWS,
-        help=f"windows of each placement (default: {DEFAULT_WINDOWS}; nine measures need 6)",
+        help=f"windows of each placement (default: {DEFAULT_WINDOWS}; with nine measures, better and worse need 6)",
     )
     parser.add_argument(
         "--seconds",

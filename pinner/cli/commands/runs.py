@@ -40,11 +40,12 @@ placed. A plan that makes the objective worse is refused without --worse.
 After Ctrl-C, it first finishes a run on this host; a run on a server
 continues there.
 
-With --watch, the server of the host compares run delay, drops and pressure
-after the run with up to an hour before it. It goes on if this command ends.
-It needs measures of a time before the run that is ten times as long as the
-watch. With --undo-if-worse it rolls the run back when a measure becomes worse;
-see docs/measures.md for what it finds, and how often it is wrong."""
+With --watch, the server of the host compares run delay, drops, pressure,
+traffic and pings after the run with up to an hour before it. It goes on if
+this command ends. It needs measures of a time before the run that is ten times
+as long as the watch. With --undo-if-worse it rolls the run back when a measure
+becomes worse; see docs/measures.md for what it finds, and how often it is
+wrong."""
 
 
 def register_apply(commands: Commands) -> None:
@@ -91,7 +92,7 @@ def apply_options(parser: Options) -> None:
         metavar="TIME",
         type=watch_seconds,
         default=0,
-        help="after the run, watch run delay, drops and pressure for a time such as 30s or 2m, up to 4m",
+        help="after the run, watch delay, drops, pressure, traffic and pings for a time such as 30s or 2m, up to 4m",
     )
     parser.add_argument(
         "--worse", action="store_true", help="apply the plan although it makes the objective worse (docs/objective.md)"
