@@ -10,7 +10,7 @@ from pinner.model.settings.cards import CardQueues, RefusedSetting
 _MAX, _COMBINED = 3, 7
 """The places of max_combined and combined_count: queues that receive and send."""
 _COUNT = cards.CardNumber(command=0x3C, fields=8, place=_COMBINED, noun="queues", limited="queues", most=_MAX)
-"""ETHTOOL_GCHANNELS, ETHTOOL_SCHANNELS."""
+"""ETHTOOL_GCHANNELS tells; the next number, ETHTOOL_SCHANNELS, sets."""
 
 
 def read_queues(root: Path, refused: list[RefusedSetting]) -> tuple[CardQueues, ...] | None:

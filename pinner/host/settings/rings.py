@@ -10,7 +10,7 @@ from pinner.model.settings.cards import NO_ROOM, RefusedSetting, RxRing
 _RX_MAX, _RX = 0, 4
 """The places of rx_max_pending and rx_pending."""
 _SIZE = cards.CardNumber(command=0x10, fields=8, place=_RX, noun="size", limited="packets", most=_RX_MAX)
-"""ETHTOOL_GRINGPARAM, ETHTOOL_SRINGPARAM."""
+"""ETHTOOL_GRINGPARAM tells; the next number, ETHTOOL_SRINGPARAM, sets."""
 
 
 def read_rings(root: Path, refused: list[RefusedSetting]) -> tuple[RxRing, ...] | None:
