@@ -9,6 +9,7 @@ import uuid
 import schemathesis
 from hypothesis import strategies as st
 
+from pinner.api.schemas.inputs import MAX_NAMES
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.plan.request import SETS
 from pinner.model.questions import MAX_NEW_GUESTS
@@ -53,6 +54,7 @@ def before_call(_context, case, _kwargs):
         threshold = request.get("busy_threshold") if isinstance(request, dict) else None
         if type(threshold) in (int, float) and threshold > LARGEST_THRESHOLD:
             request["busy_threshold"] = type(threshold)(LARGEST_THRESHOLD)
+        _place_once(request)
 
 
 def _drop_alone(case, path, name, partner, *, without):
@@ -69,13 +71,20 @@ def _lower(values, name, most, to):
         values[name] = type(number)(to)
 
 
+def _place_once(request):
+    """The longest list names a part several times; test_manual.py tests that it is refused."""
+    pins = request.get("placement") if isinstance(request, dict) else None
+    if isinstance(pins, list) and 1 < len(pins) <= MAX_NAMES and all(pin == pins[0] for pin in pins):
+        request["placement"] = pins[:1]
+
+
 @schemathesis.hook
 def filter_body(_context, body):
-    """Skip bodies whose CPU lists overlap, placements with several parts or beside what excludes them, and texts with
-    the character NUL. A schema can express none of these errors; test_service.py, test_manual.py and test_bad_input.py
-    test them."""
+    """Skip bodies whose CPU lists overlap, placements with several parts or beside what excludes them, CPUs for
+    interrupts that stay, and texts with the character NUL. A schema can express none of these errors; test_service.py,
+    test_manual.py, test_irqs.py and test_bad_input.py test them."""
     requests = (body, body.get("request"), body.get("then")) if isinstance(body, dict) else ()
-    if _has_nul(body) or any(map(_excludes_placement, requests)):
+    if _has_nul(body) or any(map(_excludes_placement, requests)) or any(map(_leaves_irqs, requests)):
         return False
     lists = [body[name] for name in SETS if body.get(name, "auto") != "auto"] if isinstance(body, dict) else []
     return len({*map(str, lists)}) == len(lists)
@@ -85,6 +94,13 @@ def _excludes_placement(request):
     pins = request.get("placement") if isinstance(request, dict) else None
     beside = ("strategy", "guests", "processes", "with", "fix", "rebalance")
     return isinstance(pins, list) and bool(pins) and (len(pins) > 1 or any(request.get(name) for name in beside))
+
+
+def _leaves_irqs(request):
+    if not isinstance(request, dict) or not request.get("irq_cpus"):
+        return False
+    kinds = request.get("with")
+    return not (isinstance(kinds, list) and "irqs" in kinds)
 
 
 def _has_nul(value):
