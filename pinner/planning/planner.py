@@ -97,8 +97,10 @@ def settled(
     if not worse:
         # What is excused is no reason to leave sets that stand: two plans would undo each other.
         stand = sizes.standing(context) if resizes else ()
-        same = _made_of(strategies, stand, made, lambda same: same.objective.gain >= 0)
-        return next((each for each in same if len(each[1].unplaced) <= unplaced), (context, plan))
+        same = _made_of(
+            strategies, stand, made, lambda same: same.objective.gain >= 0 and len(same.unplaced) <= unplaced
+        )
+        return next(same, (context, plan))
     resizes = resizes and worse[0].tier == CONTENTION
     others = _harmless_sizes(strategies, context, plan.roles) if resizes else ()
     none = "; no sizes of the automatic sets make it better" if resizes and AUTO in _sets(context.request) else ""

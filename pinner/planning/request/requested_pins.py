@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.guest.guest import Guest
 from pinner.model.plan.request import RequestedPin
+from pinner.planning.available.exclusions import is_named
 from pinner.planning.request.context import Context
 
 
@@ -34,14 +34,12 @@ def _targets(pin: RequestedPin, context: Context) -> Iterator[Target]:
         targets = (move.target for move in context.moving)
         yield from (target for target in targets if pin.owner in (target.name, target.owner))
         return
-    for target in (target for guest in context.guests if _is_of(pin, guest) for target in guest.threads_by_target):
+    for target in (
+        target for guest in context.guests if is_named(guest, (pin.owner,)) for target in guest.threads_by_target
+    ):
         beside = pin.kind == "emulator" and target.kind == "vhost"
         if pin.kind == "all" or beside or (target.kind, target.part) == (pin.kind, pin.part):
             yield target
-
-
-def _is_of(pin: RequestedPin, guest: Guest) -> bool:
-    return pin.owner in (guest.name, guest.uuid)
 
 
 def _expected(pin: RequestedPin, context: Context) -> str:
@@ -49,6 +47,6 @@ def _expected(pin: RequestedPin, context: Context) -> str:
     for left in whole:
         if pin.owner in (left.target.name, left.target.owner):
             return f"a {left.target.kind} that pinner may place; {left.why}"
-    guests = (guest for guest in context.guests if _is_of(pin, guest))
+    guests = (guest for guest in context.guests if is_named(guest, (pin.owner,)))
     parts = CpuSet.of(target.part or 0 for g in guests for target in g.threads_by_target if target.kind == pin.kind)
     return f"a part that the guest has now; its parts of the kind {pin.kind}: {parts or 'none'}"

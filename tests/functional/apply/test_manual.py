@@ -1,16 +1,13 @@
 """A real guest is placed by hand and undone, and pins of virsh are adopted and given back."""
 
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
 
 import pytest
+from support.guests.guests_service import ended, service_of
 from support.guests.real_guests import ONLINE
-from support.server.accounts import WITHOUT_NOVA
 from support.server.policy_host import NEVER_BUSY
 from support.system.kernel import masks
 
-from pinner import wiring
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.plan import Plan
@@ -32,35 +29,17 @@ def libvirtd(module_libvirtd):
 
 @pytest.fixture
 def service(libvirtd, tmp_path):
-    config = tmp_path / "pinner.conf"
-    config.write_text(
-        f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\ncall_timeout = 60\n[host]\nname = here\n"
-        f"{WITHOUT_NOVA}"
-    )
-    settings = wiring.configuration([config])
-    (tmp_path / "state").mkdir(mode=0o700)
-    with ExitStack() as undo:
-        agent = wiring.local_agent(settings, frozenset(), undo)
-        parts = wiring.service_parts(settings, {"here": agent}, f"sqlite:///{tmp_path}/db.sqlite", undo)
-        with closing(parts):
-            yield parts.service
+    with service_of(libvirtd, tmp_path) as running:
+        yield running
 
 
 def plan(service, *pins: RequestedPin) -> Plan:
     return service.plan("here", Request(placement=pins), None, 0.0, CALLER)
 
 
-def ended(service, run) -> str:
-    deadline = time.monotonic() + 120
-    while (found := service.run(run.id)).state == "running":
-        assert time.monotonic() < deadline, found
-        time.sleep(0.1)
-    return found.state
-
-
 def apply(service, made: Plan):
     run = service.apply(made.id, ApplyOptions(allow_worse=True), CALLER)
-    assert ended(service, run) == "applied"
+    assert ended(service, run.id) == "applied"
     return run
 
 
@@ -90,7 +69,7 @@ def test_a_guest_is_placed_by_hand_and_undone(service, guest, here):
     run = apply(service, plan(service, *pins))
     assert (vcpus(guest), masks(guest.pid)[guest.pid]) == ([str(here), BOTH], str(here))
     assert (plan(service, *pins).changes, service.drift("here").drifts) == ((), ())
-    assert ended(service, service.rollback(run.id, CALLER)) == "rolled_back"
+    assert ended(service, service.rollback(run.id, CALLER).id) == "rolled_back"
     now = masks(guest.pid)
     assert {tid: now[tid] for tid in before if tid in now} == {tid: before[tid] for tid in before if tid in now}
 
@@ -113,6 +92,6 @@ def test_pins_of_virsh_are_adopted_and_given_back(service, guest, here, virsh, w
     virsh("vcpupin", guest.name, "0", str(other), "--live")
     assert [str(drift.expected) for drift in service.drift("here").drifts] == [str(here)]
     virsh("vcpupin", guest.name, "0", str(here), "--live")
-    assert ended(service, service.rollback(run.id, CALLER)) == "rolled_back"
+    assert ended(service, service.rollback(run.id, CALLER).id) == "rolled_back"
     assert vcpus(guest) == [str(here)] * 2
     assert is_an_operators()

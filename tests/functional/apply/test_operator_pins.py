@@ -2,18 +2,16 @@
 
 import re
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import private_libvirt
 import pytest
+from support.guests.guests_service import ended, service_of
 from support.guests.real_guests import ONLINE
-from support.server.accounts import WITHOUT_NOVA
 from support.server.policy_host import NEVER_BUSY
 from support.system.kernel import masks
 
-from pinner import wiring
 from pinner.model.guest.guest import Guest
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import AUTO, Request
@@ -70,26 +68,14 @@ class Pinner:
         return [(each.target.kind, each.target.part) for each in self.service.drift("here").drifts]
 
     def _ended(self, run: str, state: str) -> str:
-        deadline = time.monotonic() + 120
-        while (found := self.service.run(run)).state == "running":
-            assert time.monotonic() < deadline, found
-            time.sleep(0.1)
-        assert found.state == state, found
+        assert ended(self.service, run) == state, self.service.run(run)
         return run
 
 
 @pytest.fixture
 def pinner(libvirtd, tmp_path):
-    config = tmp_path / "pinner.conf"
-    config.write_text(
-        f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\ncall_timeout = 60\n[host]\nname = here\n"
-        f"{WITHOUT_NOVA}"
-    )
-    settings = wiring.configuration([config])
-    (tmp_path / "state").mkdir(mode=0o700)
-    with ExitStack() as undo:
-        agent = wiring.local_agent(settings, frozenset(), undo)
-        yield Pinner(wiring.service_parts(settings, {"here": agent}, f"sqlite:///{tmp_path}/db.sqlite", undo).service)
+    with service_of(libvirtd, tmp_path) as service:
+        yield Pinner(service)
 
 
 @pytest.fixture

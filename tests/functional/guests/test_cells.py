@@ -1,15 +1,14 @@
 """A real guest with cells and strict memory, as Nova defines it: read, planned, applied, rolled back."""
 
 import os
-from contextlib import ExitStack
 
 import private_libvirt
 import pytest
+from support.guests.guests_service import service_of
 from support.guests.real_guests import ONLINE
 from support.server.policy_host import NEVER_BUSY
 from support.system.kernel import masks
 
-from pinner import wiring
 from pinner.host.live import ROOT
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
@@ -47,16 +46,8 @@ def libvirtd(module_libvirtd):
 
 @pytest.fixture
 def service(libvirtd, tmp_path):
-    config = tmp_path / "pinner.conf"
-    config.write_text(
-        f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\ncall_timeout = 60\n[host]\nname = here\n"
-        "[nova]\nignore_nova_conf = true\n"
-    )
-    settings = wiring.configuration([config])
-    (tmp_path / "state").mkdir(mode=0o700)
-    with ExitStack() as undo:
-        agent = wiring.local_agent(settings, frozenset(), undo)
-        yield wiring.service_parts(settings, {"here": agent}, f"sqlite:///{tmp_path}/db.sqlite", undo).service
+    with service_of(libvirtd, tmp_path) as running:
+        yield running
 
 
 def test_pinner_reads_the_cells_with_their_memory_and_pins(libvirtd):

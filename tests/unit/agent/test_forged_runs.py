@@ -23,7 +23,7 @@ from pinner.model.errors import (
     Unanswered,
 )
 from pinner.model.plan.plan import Plan, Purpose
-from pinner.model.plan.request import Request
+from pinner.model.plan.request import Request, RequestedPin
 from pinner.model.run.journal import Run
 from pinner.store.journal.journal import StoredJournal
 
@@ -115,6 +115,12 @@ def test_an_id_is_used_once(trusted_by_nobody: LocalAgent, journal: StoredJourna
         replace(make_plan(), purpose="release"),
         replace(make_plan(), request=Request(processes=("x",) * (limits.MAX_NAMES + 1))),
         replace(make_plan(), request=Request(excluded_guests=("x",) * (limits.MAX_NAMES + 1))),
+        replace(
+            make_plan(),
+            request=Request(
+                placement=tuple(RequestedPin("g", "vcpu", cpus("0"), n) for n in range(limits.MAX_NAMES + 1))
+            ),
+        ),
         make_plan(host="another"),
     ],
 )
