@@ -144,7 +144,8 @@ def _require_run(run: Run, host: str) -> None:
 
 
 def _require_request(request: Request) -> None:
-    for name in ("guests", "processes", "released_guests", "excluded_guests", "excluded_processes", "irq_cpus"):
+    named = "guests", "processes", "placement", "released_guests", "excluded_guests", "excluded_processes", "irq_cpus"
+    for name in named:
         if (count := len(getattr(request, name))) > MAX_NAMES:
             raise Invalid(f"request {name}", count, f"at most {MAX_NAMES} names")
 
