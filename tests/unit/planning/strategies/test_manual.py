@@ -186,6 +186,21 @@ def test_two_guests_may_exchange_cpus_in_one_request() -> None:
         plan(here, "s", by_hand(pin("g1", "vcpu", "3", 0)))
 
 
+def test_an_id_names_nobody_who_has_it_for_a_name() -> None:
+    """Any user may name a process or a guest like the id of another one."""
+    all_ = cpus("0-7")
+    here = snapshot(
+        plain(8),
+        [web := guest(1, 1, all_), replace(guest(2, 1, all_), name=web.uuid)],
+        [process(300, 40.0, "0-7"), process(301, 40.0, "0-7", name="300")],
+    )
+    made = plan(here, "s", by_hand(pin(web.uuid, "vcpu", "4", 0), pin("300", "process", "5")))
+    assert {change.target.owner: str(change.after) for change in made.changes} == {web.uuid: "4", "300": "5"}
+    unmovable = replace(here, guests=(replace(web, state="migrating"), here.guests[1]))
+    with pytest.raises(Invalid, match="its migration has not ended"):
+        plan(unmovable, "s", by_hand(pin(web.uuid, "vcpu", "4", 0)))
+
+
 @pytest.mark.parametrize("owner", [pin("g9", "emulator", "0"), pin("999", "process", "0")])
 def test_an_unknown_guest_or_process_is_not_found(owner: RequestedPin) -> None:
     with pytest.raises(NotFound):
