@@ -36,6 +36,7 @@ class _AgentRun:
     begun: bool = False
     """False also for a run that the agent refused."""
     recovered: bool = False
+    changed: bool = False
     latest: dict[str, tuple[Key, int]] = field(default_factory=dict)
     """The last change and its record's number, by target."""
 
@@ -221,6 +222,7 @@ class TrailMatch:
         self._known[key] += 1
         run = self._runs.setdefault(record.run, _AgentRun())
         if record.action == AgentAction.RUN_CHANGE:
+            run.changed = True
             run.latest[record.target] = (key, record.seq)
             return
         if record.action in BEGINS and record.result == "started":
@@ -293,7 +295,8 @@ class TrailMatch:
             went_on = run in open_at_purge and key[0] != AgentAction.RUN_END
             if run in ending or seq < before or (went_on and seq <= old):
                 continue
-            if key[0] == AgentAction.RUN_END and run in self._failed and known.ended.startswith(("failed", "undone")):
+            refused = run in self._failed and known.ended.startswith(("failed", "undone")) and not known.changed
+            if key[0] == AgentAction.RUN_END and refused:
                 continue
             text = f"the centre has no record of what the agent did in its record {seq} ({_shown(key)})"
             yield self._finding(FindingKind.UNREPORTED, seq, run, text)

@@ -183,6 +183,14 @@ def test_what_the_centre_adds_to_an_honest_run_is_forged(agent, forged):
 
 
 @pytest.mark.fault(46)
+@pytest.mark.parametrize(("changes", "kinds"), [([CHANGE], {"unreported"}), ([], set())])
+def test_a_refusal_in_place_of_the_end_excuses_no_run_that_changed_something(changes, kinds):
+    agent = [0, BEGIN, *changes, ("run.end", "run-1", "failed: plan plan-1 is stale")]
+    found = match_of(agent, [BEGIN, *changes, ("run.apply", "run-1 of plan-1", "refused: stale_plan")])
+    assert {finding.kind.value for finding in found.findings((), 0, 0, LATER)} == kinds
+
+
+@pytest.mark.fault(46)
 def test_a_forged_export_hides_no_begin_and_no_change_that_is_younger():
     """The owner of the database appends the end of a run that somebody began at the agent, and forges an export."""
     found = match_of([1, 2, *RUN, 4], [END], start=3).findings((), 2, 4, AT)
