@@ -15,6 +15,7 @@ from support.system import wheel
 pytestmark = pytest.mark.slow("a wheel and an environment for it")
 
 ETC = {
+    "health/slurm-health-check",
     "libvirt-qemu-hook",
     "libvirt-strip-pins",
     "pinner-agent.service",
