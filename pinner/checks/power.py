@@ -23,12 +23,11 @@ from pinner.model.machine.process import RESERVING_LOAD
 from pinner.model.machine.topology import SLOW_GOVERNORS, Cpu
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
+from pinner.model.settings.power import DEEP_US
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot, emulator_cpus, restricted, vcpu_cpus, vcpu_threads
 from pinner.model.text import listed
 
-DEEP_US = 50
-"""Microseconds: a slower wake delays each packet by more than the network does."""
 RUNTIME, PERIOD, DEFAULT_PERIOD = "kernel.sched_rt_runtime_us", "proc/sys/kernel/sched_rt_period_us", 1_000_000
 """The kernel's limits of real-time threads, and the default of the second one in microseconds."""
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
@@ -91,6 +90,7 @@ def _deep(reading: HostReading) -> Iterator[Found]:
             f"CPUs {cpus} of vCPUs sleep in state {name}, from which they need {latency} us to wake",
             (Evidence("wake latency", latency, "us"), Evidence("largest share of the sample", share, "%")),
             (command(f"cpupower -c {cpus} idle-set -d {state_number}"),),
+            targets=tuple(each.target for each in reading.snapshot.resume_latency or () if each.cpu in cpus),
         )
 
 

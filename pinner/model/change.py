@@ -26,6 +26,8 @@ class Target:
     sysctl    its name     None                /proc/sys/NAME, with slashes in place of dots
     ring      name, index  None                the kernel's request ETHTOOL_SRINGPARAM
     governor  CPUs         number of a policy  /sys/devices/system/cpu/cpufreq/policyNUMBER/scaling_governor
+    epp       CPUs         number of a policy  policyNUMBER/energy_performance_preference, in the same folder
+    latency   CPU          None                /sys/devices/system/cpu/cpuCPU/power/pm_qos_resume_latency_us
     coalescing name, index None                the kernel's request ETHTOOL_SCOALESCE
     irqbalance process id  start time          irqbalance's socket: settings cpus
     queues    name, index  None                the kernel's request ETHTOOL_SCHANNELS

@@ -20,6 +20,8 @@ TargetKind = Literal[
     "rps",
     "sysctl",
     "ring",
+    "epp",
+    "latency",
     "governor",
     "coalescing",
     "irqbalance",
@@ -31,7 +33,18 @@ TargetKind = Literal[
 ]
 
 SettingName = Literal[
-    "irqs", "rps", "sysctls", "rings", "governors", "coalescing", "irqbalance", "queues", "guest-rps", "cpu-weights"
+    "irqs",
+    "rps",
+    "sysctls",
+    "rings",
+    "governors",
+    "epp",
+    "resume-latency",
+    "coalescing",
+    "irqbalance",
+    "queues",
+    "guest-rps",
+    "cpu-weights",
 ]
 
 PartitionKind = Literal["member", "root", "isolated"]
@@ -93,6 +106,17 @@ class Governor:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """What a file of the kernel holds, such as balance_performance, 0 or n/a."""
+
+    word: str
+    """The word."""
+
+    def __str__(self) -> str:
+        return self.word
+
+
+@dataclass(frozen=True, slots=True)
 class GuestCpus:
     """A set of vCPUs inside a guest, which are no CPUs of the host."""
 
@@ -103,7 +127,7 @@ class GuestCpus:
         return str(self.vcpus)
 
 
-State = PartitionState | Number | Coalescing | Governor | GuestCpus | CpuSet
+State = PartitionState | Number | Coalescing | Governor | Word | GuestCpus | CpuSet
 """CpuSet stands last: its JSON is a string, as which pydantic could write the others."""
 
 
@@ -113,7 +137,7 @@ def cpus_of(state: State) -> CpuSet:
             return state
         case PartitionState():
             return state.cpus
-        case Number() | Coalescing() | Governor() | GuestCpus():
+        case Number() | Coalescing() | Governor() | Word() | GuestCpus():
             return CpuSet()
     assert_never(state)
 
@@ -135,6 +159,8 @@ class Kind:
     """None: the kind has threads, or is never planned."""
     remedy: SettingName | None = None
     """None: the kind is no setting."""
+    room: Literal["", "power"] = ""
+    """The room of its modules in planning/settings and host/settings."""
     summary: str = ""
     """What a plan that is asked for the setting does."""
     has_part: bool = False
@@ -163,6 +189,11 @@ class Kind:
     def module(self) -> str:
         """Its modules' name in planning/settings and host/settings; for a setting also its field of Snapshot."""
         return (self.remedy or f"{self.label}s").replace("-", "_")
+
+    @property
+    def path(self) -> str:
+        """Its modules' path in planning/settings and host/settings, without its suffix."""
+        return f"{self.room}/{self.module}" if self.room else self.module
 
 
 _ROWS = (
@@ -203,11 +234,32 @@ _ROWS = (
         summary="cards with many packets gather them for one interrupt",
     ),
     Kind(
+        "latency",
+        "resume latency of CPU {name}",
+        order=0,
+        state=Word,
+        remedy="resume-latency",
+        room="power",
+        summary="the CPUs of guests may not sleep so deeply that they need 50 us or more to wake",
+    ),
+    # Before the governor, so that a rollback restores it after the governor: with performance, drivers refuse others.
+    Kind(
+        "epp",
+        "energy preference of CPUs {name}",
+        order=0,
+        state=Word,
+        remedy="epp",
+        room="power",
+        summary="the energy preferences (EPP) of the CPUs of guests: performance",
+        has_part=True,
+    ),
+    Kind(
         "governor",
         "governor of CPUs {name}",
         order=0,
         state=Governor,
         remedy="governors",
+        room="power",
         summary="the frequency governors of the CPUs of vCPUs: performance",
         has_part=True,
     ),

@@ -15,6 +15,7 @@ from pinner.model.machine.interrupts import Balancer, DeviceIrqs
 from pinner.model.machine.process import Process, Thread
 from pinner.model.machine.topology import FrequencyDomain, Topology
 from pinner.model.settings.cards import CardQueues, GuestRps, RefusedSetting, RpsQueue, RxCoalescing, RxRing
+from pinner.model.settings.power import EnergyDomain, WakeLimit
 
 OVS = "Open vSwitch (DPDK)"
 OVS_DAEMON = "ovs-vswitchd"
@@ -111,6 +112,12 @@ class Snapshot:
         default=None, metadata={"exclude_if": lambda governors: governors is None}
     )
     """Frequency governors; null: not read."""
+    epp: tuple[EnergyDomain, ...] | None = field(default=None, metadata={"exclude_if": lambda epp: epp is None})
+    """Energy preferences (EPP); empty: the driver has none. Null: not read."""
+    resume_latency: tuple[WakeLimit, ...] | None = field(
+        default=None, metadata={"exclude_if": lambda found: found is None}
+    )
+    """How long CPUs may take to wake; null: not read."""
     coalescing: tuple[RxCoalescing, ...] | None = field(
         default=None, metadata={"exclude_if": lambda coalescing: coalescing is None}
     )

@@ -24,6 +24,7 @@ from pinner.model.kinds import (
     PartitionKind,
     PartitionState,
     State,
+    Word,
     cpus_of,
 )
 from pinner.model.run.journal import Entry, EntryState
@@ -165,7 +166,7 @@ def _written(state: State) -> State:
     match state:
         case PartitionState():
             return replace(state, invalid="")
-        case CpuSet() | Number() | Coalescing() | Governor() | GuestCpus():
+        case CpuSet() | Number() | Coalescing() | Governor() | Word() | GuestCpus():
             return state
     assert_never(state)
 

@@ -12,9 +12,9 @@ from pinner.model.kinds import KINDS, WITH_STATE, State, TargetKind
 
 
 def _row(kind: TargetKind) -> HostRow[Any]:
-    row = getattr(import_module(f"{__package__}.{KINDS[kind].module}"), "ROW", None)
+    row = getattr(import_module(f"{__package__}.{KINDS[kind].path.replace('/', '.')}"), "ROW", None)
     if not isinstance(row, HostRow) or (row.read is None) != (KINDS[kind].remedy is None):
-        raise TypeError(f"host/settings/{KINDS[kind].module}.py needs a ROW, with read for a setting")
+        raise TypeError(f"host/settings/{KINDS[kind].path}.py needs a ROW, with read for a setting")
     return row
 
 

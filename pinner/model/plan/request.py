@@ -26,6 +26,7 @@ Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
 
 FIXES: Mapping[str, SettingName] = {
+    "cpu-deep-idle": "resume-latency",
     "cpu-slow-governor": "governors",
     "host-delays-vcpus": "cpu-weights",
     "irq-off-node": "irqs",

@@ -14,9 +14,9 @@ from pinner.planning.settings.row import PlanRow
 
 
 def _row(kind: TargetKind) -> PlanRow:
-    row = getattr(import_module(f"{__package__}.{KINDS[kind].module}"), "ROW", None)
+    row = getattr(import_module(f"{__package__}.{KINDS[kind].path.replace('/', '.')}"), "ROW", None)
     if not isinstance(row, PlanRow) or (row.additions is None) != (KINDS[kind].remedy is None):
-        raise TypeError(f"planning/settings/{KINDS[kind].module}.py needs a ROW, with additions for a setting")
+        raise TypeError(f"planning/settings/{KINDS[kind].path}.py needs a ROW, with additions for a setting")
     return row
 
 

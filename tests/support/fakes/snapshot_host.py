@@ -159,6 +159,11 @@ def with_settings(before: Snapshot, states: Mapping[Target, State]) -> Snapshot:
         found["irqs"] = replace(before.irqs, irqs=tuple(irqs))
     if before.governors is not None:
         found["governors"] = tuple(replace(each, governor=at[each.target.key]) for each in before.governors)
+    if before.epp is not None:
+        found["epp"] = tuple(replace(each, preference=at[each.target.key]) for each in before.epp)
+    if before.resume_latency is not None:
+        limits = (replace(each, limit=at[each.target.key]) for each in before.resume_latency)
+        found["resume_latency"] = tuple(limits)
     if before.sysctls is not None:
         found["sysctls"] = {**before.sysctls, **numbers("sysctl")}
     if before.cpu_weights is not None:

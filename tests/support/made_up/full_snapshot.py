@@ -14,11 +14,12 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Cgroup, OperatorPin, Tap
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, GuestTopology, MemoryBinding
 from pinner.model.guest.nova import NovaConf
-from pinner.model.kinds import Governor, PartitionState
+from pinner.model.kinds import Governor, PartitionState, Word
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.process import CpuLimit, CpuQuota, Process, Thread
 from pinner.model.machine.topology import Cache, Device, FrequencyDomain, HugePages, Topology
 from pinner.model.settings.cards import CardQueues, GuestQueue, GuestRps, RpsQueue, RxCoalescing, RxRing
+from pinner.model.settings.power import EnergyDomain, WakeLimit
 from pinner.model.snapshot import Snapshot
 
 CARD = "0000:3b:00.0"
@@ -41,6 +42,8 @@ def full_snapshot() -> Snapshot:
         sysctls={"net.core.somaxconn": 128, "vm.swappiness": 60},
         rings=(RxRing("ens1", 2, 256, 4096, has_dropped=True),),
         governors=(FrequencyDomain(0, cpus("0"), Governor("powersave")),),
+        epp=(EnergyDomain(0, cpus("0"), Word("balance_performance"), ("performance",), "powersave"),),
+        resume_latency=(WakeLimit(0, Word("0"), 133),),
         coalescing=(RxCoalescing("ens1", 2, 0, 0, is_adaptive=False, rate=60_000.0),),
         irqbalance=(balancer,),
         queues=(CardQueues("ens1", 2, 1, 8),),

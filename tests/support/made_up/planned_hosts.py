@@ -15,11 +15,12 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity, OperatorPin, PartitionState
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.guest.nova import NovaConf
-from pinner.model.kinds import Governor
+from pinner.model.kinds import Governor, Word
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.process import Process
 from pinner.model.machine.topology import Device, FrequencyDomain, Topology
 from pinner.model.settings.cards import CardQueues, GuestQueue, GuestRps, RpsQueue, RxCoalescing, RxRing
+from pinner.model.settings.power import WakeLimit
 from pinner.model.snapshot import Snapshot
 
 SPECS = (
@@ -180,6 +181,7 @@ def _settings(host: Snapshot, chance: random.Random) -> dict[str, object]:
         "governors": tuple(
             FrequencyDomain(cpu.id, cpus(str(cpu.id)), name) for cpu, name in zip(top.cpus, governors, strict=True)
         ),
+        "resume_latency": tuple(WakeLimit(cpu.id, Word("0"), 133) for cpu in top.cpus),
         "coalescing": tuple(RxCoalescing(card, 2, 0, 1, False, chance.choice([0.0, 90_000.0])) for card in cards),
         "irqbalance": balancers,
         "queues": tuple(CardQueues(card, 2, 1, 16) for card in cards),

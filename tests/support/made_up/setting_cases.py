@@ -11,13 +11,14 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import KINDS, Coalescing, Governor, GuestCpus, Number, State, TargetKind
+from pinner.model.kinds import KINDS, Coalescing, Governor, GuestCpus, Number, State, TargetKind, Word
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import FAST, FrequencyDomain
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import CardQueues, GuestQueue, GuestRps, RpsQueue, RxCoalescing, RxRing
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE
+from pinner.model.settings.power import PERFORMANCE, SHALLOW, EnergyDomain, WakeLimit
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 
@@ -85,6 +86,9 @@ IRQ = DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-15"))
 RPS = RpsQueue("ens1", 2, 0, cpus("0-15"))
 RING = RxRing("ens1", 2, 512, 4096, has_dropped=True)
 DOMAIN = FrequencyDomain(4, cpus("4-7"), Governor("powersave"))
+OFFERED = ("default", "performance", "balance_performance", "balance_power", "power")
+ENERGY = EnergyDomain(4, cpus("4-7"), Word("balance_performance"), OFFERED, "powersave")
+WAKE = WakeLimit(4, Word("0"), 133)
 CARD = RxCoalescing("ens1", 2, 0, 0, False, 90_000.0)
 QUEUES = CardQueues("ens1", 2, 1, 8)
 QUEUE = GuestQueue("eth0", 2, 0, cpus(""))
@@ -156,6 +160,30 @@ _CASES = (
         lambda state: (replace(DOMAIN, governor=state),),
         (replace(DOMAIN, cpus=cpus("4-5")),),
         {"a plan gives it the governor performance, and no other": Governor("userspace")},
+    ),
+    Case(
+        "epp",
+        (ENERGY,),
+        "energy preference of CPUs 4-7",
+        ENERGY.preference,
+        PERFORMANCE,
+        "echo performance > /sys/devices/system/cpu/cpufreq/policy4/energy_performance_preference",
+        "echo balance_performance > /sys/devices/system/cpu/cpufreq/policy4/energy_performance_preference",
+        lambda state: (replace(ENERGY, preference=state),),
+        (replace(ENERGY, cpus=cpus("4-5")),),
+        {"a plan gives it the preference performance, and no other": Word("power")},
+    ),
+    Case(
+        "latency",
+        (WAKE,),
+        "resume latency of CPU 4",
+        WAKE.limit,
+        SHALLOW,
+        "echo 49 > /sys/devices/system/cpu/cpu4/power/pm_qos_resume_latency_us",
+        "echo 0 > /sys/devices/system/cpu/cpu4/power/pm_qos_resume_latency_us",
+        lambda state: (replace(WAKE, limit=state),),
+        (replace(WAKE, cpu=9),),
+        {"a plan gives it 49 us, and no other limit": Word("n/a")},
     ),
     Case(
         "coalescing",

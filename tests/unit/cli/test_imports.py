@@ -47,7 +47,7 @@ OWN = (
     "nova",
     "planning.settings.coalescing",
     "planning.settings.cpu_weights",
-    "planning.settings.governors",
+    "planning.settings.power",
     "planning.settings.guest_rps",
     "planning.settings.irqbalance",
     "planning.settings.irqs",

@@ -17,10 +17,11 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Cgroup
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.guest.nova import NovaConf
-from pinner.model.kinds import Governor, PartitionState
+from pinner.model.kinds import Governor, PartitionState, Word
 from pinner.model.machine.process import Process, Thread
 from pinner.model.machine.topology import FrequencyDomain, HugePages, Topology
 from pinner.model.reading import HostDetails, HostReading, HostSample, IdleState, Storage, ThreadTimes
+from pinner.model.settings.power import WakeLimit
 from pinner.model.snapshot import OvsDpdk, OvsMasks
 
 GUEST = placed()
@@ -52,7 +53,7 @@ def governed(governor: str) -> HostReading:
 def idle(spent: int) -> HostReading:
     states = (IdleState(5, 3, "C6", 133, False, at) for at in (100, 100 + spent))
     before, now = (HostSample(idle=(state,)) for state in states)
-    return reading(before, now, guests=[GUEST])
+    return reading(before, now, guests=[GUEST], resume_latency=(WakeLimit(5, Word("0"), 133),))
 
 
 def pair(first: str, second: str) -> HostReading:

@@ -10,7 +10,9 @@ from pinner.apply.recover import recover
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed, Busy, HostUnreachable, NotPermitted, StalePlan
 from pinner.model.kinds import KINDS, Coalescing, GuestCpus, Number
+from pinner.model.machine.topology import FAST
 from pinner.model.settings.cpu_weights import DEFAULT, WEIGHT
+from pinner.model.settings.power import PERFORMANCE
 
 SCOPE = Target("partition", "machine.slice/g1", None, "g1")
 RPS_OF_A_GUEST = CASES["guest_rps"].target
@@ -54,6 +56,47 @@ def apply(host, journal, run="run-1", **more):
 def rollback(host, journal, undoes="run-1", name="run-9"):
     undo = make_run(name, kind="rollback", undoes=undoes)
     return executor.rollback(undo, host, journal, lambda: NOON, lambda entry, total: None)
+
+
+ENERGY, GOVERNOR = CASES["epp"], CASES["governor"]
+
+
+def drive(host, *, is_intel):
+    """A driver that keeps performance with the governor, as intel_pstate and amd-pstate do. Only the former restores
+    the preference with another governor."""
+    real, saved = host.set_state, []
+
+    def set_state(target, state):
+        if target == ENERGY.target and host.states[GOVERNOR.target] == FAST and state != PERFORMANCE:
+            raise ApplyFailed(str(target), f"the kernel refuses {state}: Device or resource busy")
+        real(target, state)
+        if target == GOVERNOR.target and state == FAST:
+            saved.append(host.states[ENERGY.target])
+            host.states[ENERGY.target] = PERFORMANCE
+        elif target == GOVERNOR.target and is_intel:
+            host.states[ENERGY.target] = saved[-1]
+
+    host.set_state = set_state
+
+
+@pytest.mark.parametrize("is_intel", [True, False])
+@pytest.mark.parametrize("runs", [["epp", "governor"], ["epp"], ["epp,governor"]], ids=str)
+def test_a_rollback_restores_the_preference_after_the_governor(journal, is_intel, runs):
+    host = InMemoryHost()
+    host.states |= {case.target: case.before for case in (ENERGY, GOVERNOR)}
+    drive(host, is_intel=is_intel)
+    for number, kinds in enumerate(runs):
+        changes = (CASES[kind].change for kind in kinds.split(","))
+        run = make_run(f"run-{number}")
+        done = executor.apply(host.plan(*changes), run, host, journal, lambda: NOON, lambda entry, total: None)
+        assert done.state == "applied"
+    assert host.states[ENERGY.target] == PERFORMANCE
+    if len(runs) > 1:
+        refused = rollback(host, journal, "run-0", "run-8")
+        assert (refused.state, host.states[ENERGY.target]) == ("rolled_back_partly", PERFORMANCE)
+        assert "Device or resource busy" in refused.error
+    assert rollback(host, journal, "").state == "rolled_back"
+    assert host.states == {case.target: case.before for case in (ENERGY, GOVERNOR)}
 
 
 @pytest.mark.parametrize("kind", SETTINGS)

@@ -72,7 +72,7 @@ def test_a_policy_that_cures_findings(pinner, cli):
     assert "fix                 irq-off-node, softnet-drops" in shown
     refused = cli("policy", "set", "--yes", "--fix", "ksm-merging")
     assert refused.status == 2
-    assert "fix: 'ksm-merging' is not valid: one of: cpu-slow-governor, host-delays-vcpus, " in refused.err
+    assert "fix: 'ksm-merging' is not valid: one of: cpu-deep-idle, cpu-slow-governor, " in refused.err
 
 
 def test_a_drift_of_a_sysctl(pinner, cli, monkeypatch):

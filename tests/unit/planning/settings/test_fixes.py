@@ -15,13 +15,14 @@ from pinner import codec
 from pinner.model.change import StateChange
 from pinner.model.errors import Invalid, Refused
 from pinner.model.guest.nova import NovaConf
-from pinner.model.kinds import Governor, Number
+from pinner.model.kinds import Governor, Number, Word
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import FrequencyDomain
 from pinner.model.plan.request import FIXES, Request
 from pinner.model.reading import HostReading, HostSample, IrqCounts
 from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRing
 from pinner.model.settings.cpu_weights import SLICE
+from pinner.model.settings.power import WakeLimit
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified
@@ -51,6 +52,7 @@ def host(irqs=IRQS, queue=QUEUE, domains=DOMAINS, **sysctls):
         "irqbalance": (BALANCER,),
         "queues": (CardQueues("ens1", 2, 1, 8),),
         "cpu_weights": {SLICE: 100},
+        "resume_latency": tuple(WakeLimit(cpu, Word("0"), 133) for cpu in range(16)),
     }
     return hosts.snapshot(with_governors(topology(), domains), [GUEST], [busy], **settings)
 

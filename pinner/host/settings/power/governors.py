@@ -15,8 +15,8 @@ from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.kinds import Governor
 from pinner.model.machine.topology import FrequencyDomain
 
-_FOLDER = "sys/devices/system/cpu/cpufreq"
-_CPUS, _GOVERNOR = "related_cpus", "scaling_governor"
+FOLDER = "sys/devices/system/cpu/cpufreq"
+CPUS, _GOVERNOR = "related_cpus", "scaling_governor"
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,15}")
 """Shorter than CPUFREQ_NAME_LEN."""
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
@@ -25,10 +25,10 @@ _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 def read_governors(root: Path, of_cpus: Mapping[int, str]) -> tuple[FrequencyDomain, ...] | None:
     """Domains with an online CPU; ``of_cpus`` has the governors of these. None on a captured machine, which does not
     say for which CPUs."""
-    folders = files.numbered(root / _FOLDER, "policy")
+    folders = files.numbered(root / FOLDER, "policy")
     domains = []
     for number, folder in folders.items():
-        cpus = _parse(files.text(folder / _CPUS)) or CpuSet()
+        cpus = parse(files.text(folder / CPUS)) or CpuSet()
         governor = next((of_cpus[cpu] for cpu in cpus if cpu in of_cpus), "")
         if _NAME.fullmatch(governor):
             domains.append(FrequencyDomain(number, cpus, Governor(governor)))
@@ -37,25 +37,28 @@ def read_governors(root: Path, of_cpus: Mapping[int, str]) -> tuple[FrequencyDom
 
 def governor_of(root: Path, target: Target) -> Governor:
     """Raises ApplyFailed where all its CPUs are offline."""
-    with _domain(root, target) as folder:
+    with domain(root, target) as folder:
         return _read(folder, target)
 
 
 def set_governor(root: Path, target: Target, governor: Governor) -> None:
     if not _NAME.fullmatch(governor.name):
         raise Invalid("governor", governor.name[:80], "the name of a governor")
-    with _domain(root, target) as folder, written(target, governor, lambda: _read(folder, target), _HINTS):
+    with domain(root, target) as folder, written(target, governor, lambda: _read(folder, target), _HINTS):
         beneath.write(folder, _GOVERNOR, governor.name)
 
 
 def _read(folder: int, target: Target) -> Governor:
-    name = beneath.read(folder, _GOVERNOR)
-    if name is None:
+    return Governor(read_word(folder, _GOVERNOR, target))
+
+
+def read_word(folder: int, file: str, target: Target) -> str:
+    if (word := beneath.read(folder, file)) is None:
         raise _unread(target)
-    return Governor(name)
+    return word
 
 
-def _parse(text: str | None) -> CpuSet | None:
+def parse(text: str | None) -> CpuSet | None:
     words = (text or "").split()
     if not words or not all(_NUMBER.fullmatch(word) and int(word) < MAX_CPUS for word in words):
         return None
@@ -63,17 +66,17 @@ def _parse(text: str | None) -> CpuSet | None:
 
 
 @contextmanager
-def _domain(root: Path, target: Target) -> Iterator[int]:
+def domain(root: Path, target: Target) -> Iterator[int]:
     """Raises Gone, also where it has other CPUs than the target's, ApplyFailed, Invalid."""
     if target.part is None or target.part < 0:
-        raise Invalid("governor", str(target)[:80], "CPUs, and the number of their frequency policy")
+        raise Invalid(target.kind, str(target)[:80], "CPUs, and the number of their frequency policy")
     with ExitStack() as opened:
         try:
-            folder = opened.enter_context(beneath.folder(root / _FOLDER, f"policy{target.part}"))
+            folder = opened.enter_context(beneath.folder(root / FOLDER, f"policy{target.part}"))
         except OSError as error:
             files.known(error)
             raise Gone(str(target)) from None
-        cpus = _parse(beneath.read(folder, _CPUS))
+        cpus = parse(beneath.read(folder, CPUS))
         if cpus is None:
             raise _unread(target)
         if str(cpus) != target.owner:
@@ -82,11 +85,12 @@ def _domain(root: Path, target: Target) -> Iterator[int]:
 
 
 def _unread(target: Target) -> ApplyFailed:
-    return ApplyFailed(str(target), "the kernel does not tell its governor; are all its CPUs offline?")
+    return ApplyFailed(str(target), "the kernel does not tell it; are all its CPUs offline?")
 
 
+LACKS = "; the unit of the agent lacks ReadWritePaths=/sys/devices/system/cpu: renew it with pinner-manage setup-host"
 _HINTS = {
-    errno.EROFS: f"; the unit of the agent lacks ReadWritePaths=/{_FOLDER}: renew it with pinner-manage setup-host",
+    errno.EROFS: LACKS,
     errno.EINVAL: "; does the kernel have this governor?",
 }
 

@@ -9,6 +9,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.kinds import State
 from pinner.model.machine.topology import FAST, FrequencyDomain, is_slow
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.settings.power import PERFORMANCE
 from pinner.model.snapshot import vcpu_cpus
 from pinner.planning.changes import staying
 from pinner.planning.request.context import Context
@@ -19,18 +20,31 @@ _OF_TUNABLES = ("conservative", "ondemand")
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
-    theirs = _after(plan, context)
+    theirs = of_vcpus(plan, context)
     domains = [each for each in context.snapshot.governors or () if each.cpus & theirs]
-    slow = {each: _why_nova(each, context) for each in domains if is_slow(each.governor)}
+    slow = {each: why_nova(each.cpus, context) for each in domains if is_slow(each.governor)}
     return Additions(
         wanted=tuple(_wanted(each) for each in domains if not slow.get(each)),
         skipped=tuple(LeftOut(each.target, why) for each, why in slow.items() if why),
-        warnings=tuple(
-            f"{each.target}: a rollback restores {each.governor} with the kernel's defaults for its tunables"
-            for each, why in slow.items()
-            if not why and each.governor.name in _OF_TUNABLES
+        warnings=(
+            *(
+                f"{each.target}: a rollback restores {each.governor} with the kernel's defaults for its tunables"
+                for each, why in slow.items()
+                if not why and each.governor.name in _OF_TUNABLES
+            ),
+            *_about_preferences(plan, context, union(each.cpus for each, why in slow.items() if not why)),
         ),
     )
+
+
+def _about_preferences(plan: Plan, context: Context, cpus: CpuSet) -> Iterator[str]:
+    """intel_pstate restores them with the governor, and amd-pstate does not."""
+    changed = union(each.cpus for each in context.snapshot.epp or () if each.preference != PERFORMANCE) & cpus
+    if changed and not plan.request.asks_for("epp"):
+        yield (
+            f"CPUs {changed}: the governor {FAST} sets their energy preference to {PERFORMANCE}, which may stay after "
+            "a rollback; with epp, the rollback restores it"
+        )
 
 
 def _objection(change: StateChange, plan: Plan, context: Context) -> str:
@@ -39,20 +53,20 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
         return f"a plan gives it the governor {FAST}, and no other"
     if not is_slow(change.before):
         return f"it has the governor {change.before}, which stays"
-    if why := _why_nova(domain, context):
+    if why := why_nova(domain.cpus, context):
         return why
     theirs = plan.roles.vcpu | vcpu_cpus(context.snapshot) | context.allocatable.reserved | context.of_others
     return "" if domain.cpus & theirs else "it has no CPU of guests"
 
 
-def _after(plan: Plan, context: Context) -> CpuSet:
-    """Also CPUs that the host leaves to guests."""
+def of_vcpus(plan: Plan, context: Context) -> CpuSet:
+    """CPUs of vCPUs after the plan, and those that the host leaves to guests."""
     placed = {want.target.key: want.cpus for want in plan.wanted if want.target.kind == "vcpu"}
     return union(placed.values()) | staying(context.snapshot, placed) | context.allocatable.reserved
 
 
-def _why_nova(domain: FrequencyDomain, context: Context) -> str:
-    novas = domain.cpus & context.snapshot.power_managed
+def why_nova(cpus: CpuSet, context: Context) -> str:
+    novas = cpus & context.snapshot.power_managed
     return f"Nova manages the power of CPUs {novas} (cpu_power_management)" if novas else ""
 
 

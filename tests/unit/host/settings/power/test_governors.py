@@ -9,7 +9,8 @@ from support.values import cpus
 
 from pinner.host.captured.capture import capture
 from pinner.host.hardware.sysfs import read_topology
-from pinner.host.settings import governors, table
+from pinner.host.settings import table
+from pinner.host.settings.power import governors
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.kinds import Governor
@@ -20,7 +21,7 @@ FAST = Governor("performance")
 
 @pytest.fixture
 def root(tmp_path):
-    folder = tmp_path / "root" / governors._FOLDER
+    folder = tmp_path / "root" / governors.FOLDER
     for number, related, governor in ((0, "0 1", "powersave"), (10, "10", "ondemand"), (2, "2 3", "powersave")):
         (folder / f"policy{number}").mkdir(parents=True)
         (folder / f"policy{number}/related_cpus").write_text(f"{related} \n")
@@ -42,7 +43,7 @@ def of_machine(root):
 
 
 def now(root, number=2):
-    return (root / governors._FOLDER / f"policy{number}/scaling_governor").read_text().strip()
+    return (root / governors.FOLDER / f"policy{number}/scaling_governor").read_text().strip()
 
 
 def test_the_governors_are_read(root, tmp_path):
@@ -55,13 +56,13 @@ def test_the_governors_are_read(root, tmp_path):
 
 
 def test_a_capture_of_an_older_pinner_has_no_known_governors(root):
-    for related in root.glob(f"{governors._FOLDER}/*/related_cpus"):
+    for related in root.glob(f"{governors.FOLDER}/*/related_cpus"):
         related.unlink()
     assert governors.read_governors(root, OF_CPUS) is None
 
 
 def test_offline_cpus_and_malformed_files_are_left_out(root):
-    folder = root / governors._FOLDER
+    folder = root / governors.FOLDER
     (folder / "policy0/related_cpus").unlink()
     (folder / "policy10/related_cpus").write_text("99999999\n")
     assert [domain.number for domain in governors.read_governors(root, OF_CPUS)] == [2]
@@ -88,7 +89,7 @@ def test_cpus_that_are_others_now_are_gone(root, other):
 @pytest.mark.parametrize("file", ["related_cpus", "scaling_governor"])
 def test_cpus_that_are_offline_are_not_gone(root, file):
     """An undo would call them gone, and forget their governor."""
-    (root / governors._FOLDER / "policy2" / file).unlink()
+    (root / governors.FOLDER / "policy2" / file).unlink()
     with pytest.raises(ApplyFailed, match="are all its CPUs offline"):
         governors.governor_of(root, target())
 
@@ -112,8 +113,8 @@ def test_a_target_or_governor_of_another_form_is_refused(root, asked, governor):
 
 def test_a_link_is_not_followed(root, tmp_path):
     outside = tmp_path / "outside"
-    (root / governors._FOLDER / "policy2").rename(outside)
-    (root / governors._FOLDER / "policy2").symlink_to(outside)
+    (root / governors.FOLDER / "policy2").rename(outside)
+    (root / governors.FOLDER / "policy2").symlink_to(outside)
     with pytest.raises(Gone):
         governors.set_governor(root, target(), FAST)
     assert (outside / "scaling_governor").read_text() == "powersave\n"
@@ -124,7 +125,7 @@ def test_a_link_is_not_followed(root, tmp_path):
     [
         (errno.EINVAL, ApplyFailed, "the kernel refuses performance: Invalid argument; does the kernel have this"),
         (errno.EPERM, ApplyFailed, "the kernel refuses performance: Operation not permitted"),
-        (errno.EROFS, ApplyFailed, "lacks ReadWritePaths=/sys/devices/system/cpu/cpufreq: renew it with pinner-manage"),
+        (errno.EROFS, ApplyFailed, "lacks ReadWritePaths=/sys/devices/system/cpu: renew it with pinner-manage"),
         (errno.ENOENT, Gone, "governor of CPUs 2-3"),
     ],
 )
@@ -154,5 +155,5 @@ def test_a_capture_has_the_governors(root, tmp_path):
 
 
 def test_the_unit_of_the_agent_may_write_the_governors():
-    unit = Path(__file__).parents[4] / "etc/pinner/pinner-agent.service"
-    assert f"ReadWritePaths=-/{governors._FOLDER}\n" in unit.read_text()
+    unit = Path(__file__).parents[5] / "etc/pinner/pinner-agent.service"
+    assert "ReadWritePaths=-/sys/devices/system/cpu\n" in unit.read_text()

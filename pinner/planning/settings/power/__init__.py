@@ -1,0 +1,1 @@
+"""Settings of the power of CPUs: frequency governors, energy preferences, idle states."""
