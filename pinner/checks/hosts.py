@@ -17,7 +17,15 @@ from pinner.checks.common import (
 from pinner.checks.limits import of_services
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.machine.boot import is_isolated_by_tuned
-from pinner.model.machine.process import FULL_CPU, PLACERS, RESERVING_LOAD, Process, is_another_pinner, is_known_placer
+from pinner.model.machine.process import (
+    FULL_CPU,
+    PLACERS,
+    RESERVING_LOAD,
+    Process,
+    is_another_pinner,
+    is_known_placer,
+    is_service,
+)
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.text import counted, listed
@@ -39,7 +47,7 @@ def _should_end(process: Process, message: str, unit: str) -> Found:
         Subject("process", f"{process.name} ({process.pid})"),
         message,
         (Evidence("process", process.pid), Evidence("unit", process.unit)),
-        (command(f"systemctl disable --now {quote(unit)}"),) if unit.endswith(".service") else (),
+        (command(f"systemctl disable --now {quote(unit)}"),) if is_service(unit) else (),
     )
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pinner.checks.common import NotKnown, find_each, flavor, grown
 from pinner.model.cpuset import union
 from pinner.model.guest.guest import Guest
-from pinner.model.machine.process import Thread, cgroup_with_parents
+from pinner.model.machine.process import Thread, cgroup_with_parents, host_unit
 from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
 from pinner.model.reading import SERVICES, HostReading, HostSample
 from pinner.model.text import counted, listed
@@ -18,7 +18,6 @@ WARN_PERCENT = 5.0
 LIFT = "as root, if the guest is to have more CPU time"
 _QUOTAS = {"vcpu": "vcpu_quota", "iothread": "iothread_quota", "emulator": "emulator_quota"}
 """libvirt's cgroup of a part, without its number, and the quota that libvirt writes there."""
-_UNITS = (".service", ".scope", ".slice")
 _NOVA = "quota:cpu_quota"
 _SHOWN = 3
 _Counter = tuple[str, str]
@@ -164,7 +163,7 @@ def _limit(reading: HostReading, guest: Guest, path: str) -> str:
 
 
 def _owner(guest: Guest, path: str) -> str:
-    name, setting = path.rpartition("/")[2], _setting(guest, path)
+    setting = _setting(guest, path)
     if setting and _is_novas(guest, setting):
         flavor_name = guest.nova.flavor if guest.nova else ""
         if guest.nova and guest.nova.specs_known:
@@ -172,17 +171,18 @@ def _owner(guest: Guest, path: str) -> str:
         return f"libvirt's {setting}; Nova's {_NOVA}, if flavor {flavor_name} has it"
     if setting:
         return f"libvirt's {setting}"
-    return f"systemd's CPUQuota of {name}" if name.endswith(_UNITS) else "nobody that pinner knows"
+    unit = host_unit(path)
+    return f"systemd's CPUQuota of {unit}" if unit else "nobody that pinner knows"
 
 
 def _lifting(guest: Guest, path: str) -> Iterator[Remedy]:
-    name, setting = path.rpartition("/")[2], _setting(guest, path)
+    setting = _setting(guest, path)
     if setting and _is_novas(guest, setting):
         yield from flavor(f"{_NOVA}=-1", [guest])
     elif setting:
         yield Remedy(f"virsh schedinfo {quote(guest.uuid)} --live {setting}=-1", LIFT)
-    elif name.endswith(_UNITS):
-        yield Remedy(f"systemctl set-property {quote(name)} CPUQuota=", LIFT)
+    elif unit := host_unit(path):
+        yield Remedy(f"systemctl set-property {quote(unit)} CPUQuota=", LIFT)
 
 
 def _setting(guest: Guest, path: str) -> str:

@@ -19,6 +19,7 @@ from pinner.checks.common import (
     sysctl,
     sysctl_now,
 )
+from pinner.model.machine.process import is_service
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, SocketOwner, UdpSocket
 from pinner.model.settings.sysctls import SYSCTLS
@@ -72,7 +73,7 @@ def _remedies(reading: HostReading, owner: SocketOwner | None) -> Iterator[Remed
         now = number(reading.details.settings, f"{_NET}/rmem_default") or 0
         lines = sysctl("net.core.rmem_default", max(_DEFAULT, 2 * now)) if 2 * now <= _MOST else ()
     yield from lines
-    if owner and owner.unit.endswith(".service") and (limit == "former" or (limit and lines)):
+    if owner and is_service(owner.unit) and (limit == "former" or (limit and lines)):
         yield Remedy(f"systemctl restart {quote(owner.unit)}", f"{ROOT}, where a stop of {owner.name} does no harm")
 
 

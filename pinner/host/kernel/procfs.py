@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from pinner.host.kernel.cgroups import parse_rows
 from pinner.host.kernel.files import Folder, decode, numbers, read, read_start, text
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
-from pinner.model.machine.process import Immovable, RealTime, Thread
+from pinner.model.machine.process import Immovable, RealTime, Thread, host_unit
 
 PF_KTHREAD = 0x00200000
 PF_NO_SETAFFINITY = 0x04000000
@@ -166,13 +166,15 @@ def is_of_root(root: Path, pid: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def parse_unit(cgroup: bytes) -> str:
-    """The innermost systemd unit, else the longest path; empty for the root cgroup."""
+    """The innermost unit, by name if it is the host's (host_unit), else by its path; without a unit the longest path;
+    empty for the root cgroup."""
     rows = parse_rows(cgroup)
     for controllers, path in rows:
         if controllers in ("name=systemd", ""):
-            for part in reversed(path.split("/")):
-                if part.endswith((".service", ".scope")):
-                    return part
+            folder = PurePosixPath("/", path.lstrip("/"))
+            for cgroup_path in map(str, (folder, *folder.parents)):
+                if cgroup_path.endswith((".service", ".scope")):
+                    return host_unit(cgroup_path) or cgroup_path
     return max((path.rstrip("/") for _, path in rows), key=lambda path: path.count("/"), default="")
 
 

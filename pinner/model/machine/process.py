@@ -54,6 +54,21 @@ def cgroup_with_parents(path: str) -> tuple[str, ...]:
     return () if ".." in folder.parts else tuple(map(str, (folder, *folder.parents)))[:-1]
 
 
+_UNIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:service|scope|slice)")
+
+
+def host_unit(path: str) -> str:
+    """The name of the systemd unit whose cgroup this is, where the host's systemd made it: only slices are above it.
+    Empty for a unit of a user's manager or of a container, who choose its name (systemd.unit(5), Delegate=)."""
+    *above, name = path.strip("/").split("/")
+    return name if _UNIT.fullmatch(name) and all(each.endswith(".slice") for each in above) else ""
+
+
+def is_service(unit: str) -> bool:
+    """Whether the unit of a process is a service that systemctl knows by this name, and takes for no pattern."""
+    return unit.endswith(".service") and bool(_UNIT.fullmatch(unit))
+
+
 @dataclass(frozen=True, slots=True)
 class CpuLimit:
     """A cgroup that leaves out CPUs, for all processes in it and below (cpuset; systemd's AllowedCPUs=)."""
@@ -121,7 +136,7 @@ class Process:
     command: str
     """The command line's first 4 KiB, arguments joined by spaces; empty for a kernel thread."""
     unit: str
-    """systemd unit (sshd.service), else the path of its innermost cgroup; empty at the root."""
+    """The host's systemd unit (sshd.service), else the path of its innermost unit or cgroup; empty at the root."""
     kernel: bool
     """Whether it is a kernel thread."""
     load: float

@@ -82,8 +82,10 @@ def test_a_limit_counts_no_more_than_the_thread_waited():
     [
         ("machine.slice", GUEST, "systemd's CPUQuota of machine.slice",
          ["systemctl set-property machine.slice CPUQuota="]),
-        ("machine.slice/a;b.scope", GUEST, "systemd's CPUQuota of a;b.scope",
-         ["systemctl set-property 'a;b.scope' CPUQuota="]),
+        ("machine.slice/a@1.scope", GUEST, "systemd's CPUQuota of a@1.scope",
+         ["systemctl set-property a@1.scope CPUQuota="]),
+        ("machine.slice/a;b.scope", GUEST, "nobody that pinner knows", []),
+        ("user.slice/user@1000.service/app.slice/sshd.service", GUEST, "nobody that pinner knows", []),
         ("machine.slice/g.scope/libvirt", placed(quotas={"global_quota": CpuQuota(20_000)}), "libvirt's global_quota",
          [f"virsh schedinfo {GUEST.uuid} --live global_quota=-1"]),
         ("machine.slice/g.scope/libvirt/vcpu0", placed(), "nobody that pinner knows", []),

@@ -176,9 +176,13 @@ def test_services_of_the_host_retransmit_by_rate(lost, syn, severity):
                          "needless": 1}  # fmt: skip
 
 
-def test_a_hostile_unit_is_one_word():
-    of = host(2 * 212_992, unit="x; reboot #.service", UdpRcvbufErrors=9)
-    assert lines(known(of)["udp-socket-drops"]) == ["systemctl restart 'x; reboot #.service'"]
+@pytest.mark.parametrize(
+    "unit",
+    ["x; reboot #.service", "*.service", "-Hroot@there.service", "/user.slice/user@1000.service/app.slice/ssh.service"],
+)
+def test_a_unit_whose_name_a_user_chose_is_not_restarted(unit):
+    of = host(2 * 212_992, unit=unit, UdpRcvbufErrors=9)
+    assert lines(known(of)["udp-socket-drops"]) == []
 
 
 def test_a_reading_of_one_sample_has_none():

@@ -192,7 +192,21 @@ def test_a_root_without_processes(tmp_path):
         ("0::/system.slice/ssh.service\n", "ssh.service"),
         ("0::/\n", ""),
         ("", ""),
-        ("0::/user.slice/user-0.slice/user@0.service/app.slice/run-1.scope\n", "run-1.scope"),
+        (
+            "0::/user.slice/user-0.slice/user@0.service/app.slice/run-1.scope\n",
+            "/user.slice/user-0.slice/user@0.service/app.slice/run-1.scope",
+        ),
+        (
+            "0::/user.slice/user-1000.slice/user@1000.service/app.slice/libvirtd.service\n",
+            "/user.slice/user-1000.slice/user@1000.service/app.slice/libvirtd.service",
+        ),
+        (
+            "0::/machine.slice/c1.scope/payload/system.slice/ssh.service\n",
+            "/machine.slice/c1.scope/payload/system.slice/ssh.service",
+        ),
+        ("0::/system.slice/system-ceph.slice/ceph@1.service/below\n", "ceph@1.service"),
+        ("0::/system.slice/-Hroot@there.service\n", "/system.slice/-Hroot@there.service"),
+        ("0::/system.slice/*.service\n", "/system.slice/*.service"),
         ("0::/machine.slice/machine-qemu\\x2d1\\x2dvm.scope/libvirt/emulator\n", "machine-qemu\\x2d1\\x2dvm.scope"),
         ("3:cpuset:/x\n1:name=systemd:/system.slice/cron.service\n0::/system.slice/cron.service\n", "cron.service"),
         ("3:cpuset:/machine/qemu-1.libvirt-qemu/vcpu0\n2:cpu:/machine\n", "/machine/qemu-1.libvirt-qemu/vcpu0"),
