@@ -187,16 +187,18 @@ class Request:
             "guests": tuple(dict.fromkeys(pin.owner for pin in pins if pin.kind != "process")),
             "processes": tuple(dict.fromkeys(pin.owner for pin in pins if pin.kind == "process")),
         }
-        for name, unset in (("with", self.remedies), ("fix", self.fix), ("rebalance", self.rebalance)):
-            if unset:
-                raise Invalid(name, unset, "not set beside a placement")
+        isolation = self.isolation if self.isolation != "boot" else ""
+        others = {"with": self.remedies, "fix": self.fix, "rebalance": self.rebalance, "isolation": isolation}
+        for name, value in others.items():
+            if value:
+                raise Invalid(name, value, "not set beside a placement")
         for name, named in owners.items():
             if getattr(self, name) not in ((), named):
                 raise Invalid(name, getattr(self, name), "not set beside a placement, which names its own")
         if self.strategy not in (MANUAL, DEFAULT):
             raise Invalid("strategy", self.strategy, f"{MANUAL}, or not set, beside a placement")
-        for name, value in (owners | {"placement": pins, "strategy": MANUAL}).items():
-            object.__setattr__(self, name, value)
+        for name, followed in (owners | {"placement": pins, "strategy": MANUAL}).items():
+            object.__setattr__(self, name, followed)
 
     def _checked_fix(self) -> tuple[str, ...]:
         if unknown := [code for code in self.fix if code not in FIXES]:

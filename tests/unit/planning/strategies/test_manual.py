@@ -216,6 +216,7 @@ def test_an_unknown_guest_or_process_is_not_found(owner: RequestedPin) -> None:
         ({"remedies": ("irqs",)}, "with"),
         ({"fix": ("irq-off-node",)}, "fix"),
         ({"rebalance": True}, "rebalance"),
+        ({"isolation": "live"}, "isolation"),
     ],
 )
 def test_what_a_placement_excludes(more: dict[str, object], field: str) -> None:
