@@ -213,9 +213,12 @@ def guest_cgroups(root: Path, qemus: Iterable[int]) -> tuple[str, ...]:
     paths = {SLICE}
     for pid in qemus if mount.version != "none" else ():
         try:
-            folder = cgroups.of_guest(mount.folder / cgroups.path_of(root, pid, "cpu").strip("/"))
+            path = cgroups.path_of(root, pid, "cpu").strip("/")
         except OSError:
             continue
+        if not cgroup_with_parents(path):  # the mount itself, or outside of it: a private cgroup namespace
+            continue
+        folder = cgroups.of_guest(mount.folder / path)
         for below, _ in cgroups.parts(folder):
             paths.update(cgroup_with_parents(str(below.relative_to(mount.folder))))
     return tuple(sorted(paths))

@@ -129,6 +129,21 @@ def test_the_host_has_what_the_limits_of_all_cgroups_of_guests_took(tmp_path, mo
     assert totals["throttled"] == {path: ms for path, ms in times.items() if path != "other"}
 
 
+@pytest.mark.parametrize("path", ["/", "/../../..", "/../system.slice"])
+def test_a_guest_without_a_cgroup_of_its_own_below_the_mount_adds_none(tmp_path, path):
+    """A private cgroup namespace shows paths that leave the mount."""
+    root = write(
+        tmp_path,
+        {
+            "proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+            "sys/fs/cgroup/cgroup.controllers": "cpu\n",
+            "sys/fs/cgroup/system.slice/backup.service/cpu.stat": "throttled_usec 9\n",
+            "proc/5/cgroup": f"0::{path}\n",
+        },
+    )
+    assert guest_cgroups(root, [5]) == ("machine.slice",)
+
+
 def test_a_count_of_a_cgroup_that_fell_or_is_new_is_no_throttled_time():
     def at(seconds, **throttled):
         return Counts(HOST, "", seconds, {}, {"throttled": throttled})
