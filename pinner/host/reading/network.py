@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,8 @@ from pinner.model.errors import Gone
 from pinner.model.machine.topology import Device
 from pinner.model.reading import Bridge, Nic, NicCounters, SocketOwner, SoftnetCpu, UdpSocket
 
+MAX_DESCRIPTORS = 65_536
+"""Of all processes together are searched for sockets, lowest pids first: any user may open a million."""
 MAX_SOCKETS = 1024
 """Those with the most drops are kept."""
 _PROTOCOLS = ("Udp", "UdpLite", "Udp6", "Tcp", "TcpExt", "Ip")
@@ -227,11 +229,21 @@ def read_owners(root: Path, inodes: Collection[int]) -> Mapping[int, SocketOwner
     buffers = _buffers() if root == LIVE else {}
     links = {f"socket:[{inode}]": inode for inode in inodes}
     owners: dict[int, SocketOwner] = {}
-    for pid in map(int, files.numbers(f"{root}/proc")):
-        for inode in {links[link] for link in _links(root / "proc" / str(pid) / "fd") if link in links}:
+    for pid, link in islice(_descriptors(root), MAX_DESCRIPTORS):
+        if (inode := links.get(link)) is not None:
             with suppress(Gone):
-                owners.setdefault(inode, _owner(root, pid, buffers.get(inode, 0)))
+                owners[inode] = _owner(root, pid, buffers.get(inode, 0))
+                del links[link]
+        if not links:
+            break
     return owners
+
+
+def _descriptors(root: Path) -> Iterator[tuple[int, str]]:
+    """Pids, with what their descriptors are."""
+    for pid in map(int, files.numbers(f"{root}/proc")):
+        for link in _links(root / "proc" / str(pid) / "fd"):
+            yield pid, link
 
 
 def _links(folder: Path) -> Iterator[str]:

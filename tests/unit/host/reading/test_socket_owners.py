@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.roots import write
 
+from pinner.host.reading import network
 from pinner.host.reading.network import parse_buffers, read_counters, read_owners, read_sockets
 from pinner.model.reading import SocketOwner
 
@@ -33,6 +34,19 @@ def test_the_owner_on_a_captured_machine_has_no_buffer(tmp_path):
     (root / "proc/70/fd/4").symlink_to("/dev/null")
     assert read_owners(root, {55, 56}) == {55: SocketOwner(70, "ovs-vswitchd", "ovs.service", 0)}
     assert read_owners(root, set()) == {}
+
+
+def test_a_process_with_many_descriptors_is_not_searched_to_the_end(tmp_path, monkeypatch):
+    root = write(tmp_path, {f"proc/{pid}/{name}": f"{pid}\n" for pid in (70, 80) for name in ("comm", "cgroup")})
+    for pid, count in ((70, 50), (80, 1)):
+        (root / f"proc/{pid}/fd").mkdir()
+        for number in range(count):
+            (root / f"proc/{pid}/fd/{number}").symlink_to(f"socket:[{100 * pid + number}]")
+    monkeypatch.setattr(network, "MAX_DESCRIPTORS", 51)
+    assert read_owners(root, {8000}).keys() == {8000}
+    monkeypatch.setattr(network, "MAX_DESCRIPTORS", 50)
+    assert read_owners(root, {8000}) == {}
+    assert len(read_owners(root, set(range(7000, 7050)))) == 50
 
 
 @pytest.mark.parametrize("answer", [b"", b"x" * 15, b"\x10\x00\x00\x00" + b"\x00" * 12, b"\xff" * 200])
