@@ -90,11 +90,11 @@ def _with_backoff(drift: Drift, backoffs: Backoffs, now: datetime) -> Drift:
             drift, cause="failed", detail=failed.error, times=failed.times, backoff_until=failed.backoff_until
         )
     key = counted_as(drift)
-    contested = None if key is None else backoffs.get(key)
-    if contested is None or contested.is_over(now):
+    again = None if key is None else backoffs.get(key)
+    if again is None or again.is_over(now):
         return drift
-    until = contested.backoff_until
-    return replace(drift, times=contested.times, backoff_until=until if until > now else None)
+    until = again.backoff_until
+    return replace(drift, times=again.times, backoff_until=until if until > now else None)
 
 
 _NEEDS_CPU = "it needs a CPU of a target that stays as it is"
