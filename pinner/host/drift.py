@@ -12,6 +12,7 @@ from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, PinnerError
 from pinner.model.kinds import PINNED
+from pinner.model.machine.process import host_unit
 from pinner.model.policy import Cause, Drift
 
 BALANCERS = ("numad", "tuned")
@@ -64,7 +65,7 @@ def with_cause_of_irq(drift: Drift, running: frozenset[str]) -> Drift:
 def _causes(drift: Drift, evidence: DriftEvidence) -> Iterator[tuple[Cause, str]]:
     for cpuset in evidence.cpusets:
         if not cpuset.part and cpuset.cpus and not drift.expected <= cpuset.cpus:
-            unit = evidence.units.get(cpuset.path.rpartition("/")[2], Unit())
+            unit = evidence.units.get(host_unit(cpuset.path), Unit())
             if unit.allowed == cpuset.cpus:
                 yield "systemd", f"AllowedCPUs={unit.allowed} of {cpuset.path.rpartition('/')[2]}"
             yield "cpuset", f"cpuset {cpuset.path} allows only CPUs {cpuset.cpus}"
@@ -98,7 +99,7 @@ def explain_drifts(
 
     def evidence_of(drift: Drift) -> DriftEvidence:
         confining = _cpusets_of(root, drift.actual[0].tid)
-        names = [name for cpuset in confining if (name := cpuset.path.rpartition("/")[2]).endswith(cgroups.UNITS)]
+        names = [name for cpuset in confining if (name := host_unit(cpuset.path))]
         return DriftEvidence(confining, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
 
     def explained(drift: Drift) -> Drift:

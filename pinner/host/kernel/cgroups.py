@@ -14,14 +14,13 @@ from pinner.host.kernel.kernel import Mount
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
 from pinner.model.kinds import TargetKind
-from pinner.model.machine.process import ROOT, CpuLimit
+from pinner.model.machine.process import ROOT, UNITS, CpuLimit, cgroup_with_parents, host_unit
 
 _SYSTEMD_SECONDS = 30
 
 CPUS = "cpuset.cpus"
 EFFECTIVE = {"v1": "cpuset.effective_cpus", "v2": "cpuset.cpus.effective"}
 PARTITION = "cpuset.cpus.partition"
-UNITS = (".service", ".scope", ".slice")
 _DEFAULT_WEIGHT, _DEFAULT_SHARES = 100, 1024
 """cpu.weight (v2) and cpu.shares (v1) of a cgroup that nobody has given one."""
 
@@ -50,11 +49,8 @@ def parse_rows(cgroup: bytes) -> list[tuple[str, str]]:
 
 
 def with_parents(mount: Mount, path: str) -> Iterator[Path]:
-    """The folder of a cpuset and those above it, innermost first, without the mount itself."""
-    folder = mount.folder / path.lstrip("/")
-    while folder != mount.folder:
-        yield folder
-        folder = folder.parent
+    """The folder of a cpuset and those above it, innermost first, without the mount itself; none outside of it."""
+    return (mount.folder / each for each in cgroup_with_parents(path.strip("/")))
 
 
 def folders_of(root: Path, mount: Mount, tid: int) -> tuple[Path, ...]:
@@ -98,9 +94,20 @@ def of_guest(folder: Path) -> Path:
     return folder
 
 
-def parts(folder: Path) -> Iterator[tuple[Path, Part | None]]:
-    for below, _, _ in os.walk(folder):
-        yield Path(below), part_of(Path(below).name)
+def parts_of_guest(
+    root: Path, mount: Mount, pid: int, controller: str = "cpuset"
+) -> Iterator[tuple[Path, Part | None]]:
+    """The guest's folder and those below it; ``pid`` is QEMU's. None where it has ended, without the controller, and in
+    no cgroup below the mount (a private cgroup namespace shows paths that leave it)."""
+    if mount.version == "none":
+        return
+    try:
+        own = str(of_guest(Path(path_of(root, pid, controller))))
+    except OSError:
+        return
+    if cgroup_with_parents(own):
+        for below, _, _ in os.walk(mount.folder / own.lstrip("/")):
+            yield Path(below), part_of(Path(below).name)
 
 
 def part_of(name: str) -> Part | None:
@@ -130,9 +137,7 @@ def set_property(unit: str, assignment: str) -> None:
 
 
 def unit_paths(path: str) -> Iterator[str]:
-    """Folders below a unit (libvirt's vcpu0) are the unit's own."""
-    parts = path.split("/")
-    for number, name in enumerate(parts, start=1):
-        if not name.endswith(UNITS):
-            return
-        yield "/".join(parts[:number])
+    """Units of the host's systemd, outermost first; folders below one (libvirt's vcpu0) are its own. None inside of a
+    container, where another manager names units."""
+    units = [each for each in reversed(cgroup_with_parents(path)) if each.endswith(UNITS)]
+    return iter(units if all(map(host_unit, units)) else ())

@@ -17,13 +17,10 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
 from pinner.model.guest.guest import Cgroup
 from pinner.model.kinds import PartitionKind, PartitionState
-from pinner.model.machine.process import CpuLimit
+from pinner.model.machine.process import CpuLimit, host_unit
 
 ONLINE = "sys/devices/system/cpu/online"
 POSSIBLE = "sys/devices/system/cpu/possible"
-
-_UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]{1,248}\.(?:service|scope|slice)", re.ASCII)
-"""A unit with a cgroup (systemd.unit(5))."""
 
 _KINDS: dict[str, PartitionKind] = {kind: kind for kind in get_args(PartitionKind)}
 _PARTITION = re.compile(r"(?P<kind>[a-z]+)(?: (?P<invalid>invalid)(?: \((?P<why>.*)\))?)?")
@@ -108,8 +105,9 @@ def allow(unit: str, cpus: CpuSet) -> None:
 @contextmanager
 def _opened(mount: Mount, path: str) -> Iterator[int]:
     beneath.require_plain(path)
-    if not all(_UNIT.fullmatch(name) for name in path.split("/")):
-        raise Invalid("cgroup", path[:80], "the path of a systemd unit's cgroup below the mount of the controller")
+    if not host_unit(path):
+        expected = "the path of a cgroup of the host's systemd, a unit in slices, below the mount of the controller"
+        raise Invalid("cgroup", path[:80], expected)
     try:
         opened = beneath.folder(mount.folder, path)
         with opened as folder:

@@ -211,15 +211,8 @@ def guest_cgroups(root: Path, qemus: Iterable[int]) -> tuple[str, ...]:
     """Below the mount: those of guests, with all parts, and those above them."""
     mount = mount_of(root, "cpu")
     paths = {SLICE}
-    for pid in qemus if mount.version != "none" else ():
-        try:
-            path = cgroups.path_of(root, pid, "cpu").strip("/")
-        except OSError:
-            continue
-        if not cgroup_with_parents(path):  # the mount itself, or outside of it: a private cgroup namespace
-            continue
-        folder = cgroups.of_guest(mount.folder / path)
-        for below, _ in cgroups.parts(folder):
+    for pid in qemus:
+        for below, _ in cgroups.parts_of_guest(root, mount, pid, "cpu"):
             paths.update(cgroup_with_parents(str(below.relative_to(mount.folder))))
     return tuple(sorted(paths))
 

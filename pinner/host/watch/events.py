@@ -89,9 +89,8 @@ def misplaced(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
 
 
 def _of_guest(root: Path, mount: Mount, pid: int, uuid: str) -> dict[str, ConfinedPart | None]:
-    innermost = next(iter(cgroups.folders_of(root, mount, pid)), None)
     confined: dict[str, ConfinedPart | None] = {}
-    for folder, part in cgroups.parts(cgroups.of_guest(innermost)) if innermost else ():
+    for folder, part in cgroups.parts_of_guest(root, mount, pid):
         confined |= dict.fromkeys(_files([folder]), ConfinedPart(uuid, *part) if part else None)
     return confined
 

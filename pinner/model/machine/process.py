@@ -54,14 +54,17 @@ def cgroup_with_parents(path: str) -> tuple[str, ...]:
     return () if ".." in folder.parts else tuple(map(str, (folder, *folder.parents)))[:-1]
 
 
-_UNIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:service|scope|slice)")
+UNITS = (".service", ".scope", ".slice")
+_UNIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]{0,247}\.(?:service|scope|slice)")
+"""A unit with a cgroup (systemd.unit(5))."""
 
 
 def host_unit(path: str) -> str:
     """The name of the systemd unit whose cgroup this is, where the host's systemd made it: only slices are above it.
     Empty for a unit of a user's manager or of a container, who choose its name (systemd.unit(5), Delegate=)."""
     *above, name = path.strip("/").split("/")
-    return name if _UNIT.fullmatch(name) and all(each.endswith(".slice") for each in above) else ""
+    is_known = all(map(_UNIT.fullmatch, (*above, name))) and all(each.endswith(".slice") for each in above)
+    return name if is_known else ""
 
 
 def is_service(unit: str) -> bool:

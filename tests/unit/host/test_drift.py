@@ -87,6 +87,12 @@ def test_the_first_cause_that_fits_is_given(actual, evidence, cause, detail):
     assert (found.cause, found.detail) == (cause, detail)
 
 
+def test_a_unit_of_a_container_is_none_of_the_host():
+    nested = Cpuset("system.slice/c1.scope/payload/busyd.service", cpus("0-3"), False)
+    found = with_cause(drift("0-3"), DriftEvidence((nested,), units={"busyd.service": Unit(cpus("0-3"))}))
+    assert (found.cause, found.detail) == ("cpuset", f"cpuset {nested.path} allows only CPUs 0-3")
+
+
 def test_a_known_cause_is_unchanged():
     evidence = DriftEvidence((SLICE,))
     for known in (drift("0-3", cause="restarted"), Drift(Target("workqueue", "", None, "w"), cpus("0"), (), "unknown")):

@@ -44,6 +44,30 @@ def test_the_units_of_a_process_end_at_its_innermost_unit(root):
     assert partitions.UnitReader(root).units_of(7) == (Cgroup("machine.slice", MEMBER), Cgroup(SCOPE, MEMBER))
 
 
+INSIDE = "system.slice/docker-1.scope/machine.slice/machine-qemu.scope"
+"""libvirtd in a container: its manager names units as it likes, and systemctl would take them for the host's."""
+
+
+def test_a_process_in_a_container_has_no_units_of_the_host(root):
+    (root / "proc/7/cgroup").write_text(f"0::/{INSIDE}/libvirt/emulator\n")
+    for folder in (root / "sys/fs/cgroup" / INSIDE, *(root / "sys/fs/cgroup" / INSIDE).parents[:3]):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "cpuset.cpus").write_text("\n")
+        (folder / "cpuset.cpus.partition").write_text("member\n")
+    assert partitions.UnitReader(root).units_of(7) == ()
+
+
+@pytest.mark.parametrize("path", [INSIDE, INSIDE.rpartition("/")[0], "a.scope/b.slice", "x/machine.slice", "*.slice"])
+def test_a_unit_that_the_hosts_systemd_did_not_make_is_never_set(root, path):
+    (root / "sys/fs/cgroup" / path).mkdir(parents=True)
+    for file in ("cpuset.cpus", "cpuset.cpus.partition"):
+        (root / "sys/fs/cgroup" / path / file).write_text("member\n")
+    asked = []
+    with pytest.raises(Invalid, match="of the host's systemd"):
+        partitions.set_partition(root, path, isolated("4-7"), lambda *call: asked.append(call))
+    assert asked == []
+
+
 def test_a_unit_becomes_isolated_and_a_member_again(root):
     folder = root / "sys/fs/cgroup" / SCOPE
     partitions.set_partition(root, SCOPE, isolated("4-7"), allow(root))

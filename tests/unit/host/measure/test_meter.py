@@ -129,7 +129,7 @@ def test_the_host_has_what_the_limits_of_all_cgroups_of_guests_took(tmp_path, mo
     assert totals["throttled"] == {path: ms for path, ms in times.items() if path != "other"}
 
 
-@pytest.mark.parametrize("path", ["/", "/../../..", "/../system.slice"])
+@pytest.mark.parametrize("path", ["/", "/emulator", "/../../..", "/../system.slice"])
 def test_a_guest_without_a_cgroup_of_its_own_below_the_mount_adds_none(tmp_path, path):
     """A private cgroup namespace shows paths that leave the mount."""
     root = write(
