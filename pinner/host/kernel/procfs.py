@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from pinner.host.kernel.cgroups import parse_rows
 from pinner.host.kernel.files import Folder, decode, numbers, read, read_start, text
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
-from pinner.model.machine.process import Immovable, RealTime, Thread, host_unit
+from pinner.model.machine.process import Immovable, RealTime, Thread, cgroup_with_parents, host_unit
 
 PF_KTHREAD = 0x00200000
 PF_NO_SETAFFINITY = 0x04000000
@@ -171,10 +171,9 @@ def parse_unit(cgroup: bytes) -> str:
     rows = parse_rows(cgroup)
     for controllers, path in rows:
         if controllers in ("name=systemd", ""):
-            folder = PurePosixPath("/", path.lstrip("/"))
-            for cgroup_path in map(str, (folder, *folder.parents)):
-                if cgroup_path.endswith((".service", ".scope")):
-                    return host_unit(cgroup_path) or cgroup_path
+            for each in cgroup_with_parents(path):
+                if each.endswith((".service", ".scope")):
+                    return host_unit(each) or each
     return max((path.rstrip("/") for _, path in rows), key=lambda path: path.count("/"), default="")
 
 

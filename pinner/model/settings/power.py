@@ -16,8 +16,8 @@ DEEP_US = 50
 """Microseconds: a slower wake delays each packet by more than the network does."""
 SHALLOW = Word(str(DEEP_US - 1))
 """The limit that a plan gives, in microseconds."""
-ANY, NONE = "0", "n/a"
-"""Limits that are no number of microseconds: each idle state is allowed, and none (admin-guide/pm/cpuidle.rst)."""
+NO_SLEEP = "n/a"
+"""The limit that is no number of microseconds (admin-guide/pm/cpuidle.rst)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +67,4 @@ class WakeLimit:
     def is_shallow(self) -> bool:
         """Whether the limit forbids each state with DEEP_US or more."""
         word = self.limit.word
-        return word == NONE or (word.isdecimal() and 0 < int(word) < DEEP_US)
+        return word == NO_SLEEP or (word.isdecimal() and 0 < int(word) < DEEP_US)
