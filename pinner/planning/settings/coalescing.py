@@ -10,7 +10,7 @@ from shlex import quote
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import Coalescing, State
-from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import ADAPTIVE, FIXED_US, GATHERING_US, MANY_INTERRUPTS, RxCoalescing
 from pinner.planning.request.context import Context
@@ -23,10 +23,7 @@ def _additions(_plan: Plan, context: Context) -> Additions:
     known, request = context.snapshot.coalescing or (), context.request
     cards = [card for card in known if card.target.key in context.places or _is_asked(card, request)]
     whys = {card: "" if card.usecs or card.is_adaptive else _why_not(card) for card in cards}
-    return Additions(
-        wanted=tuple(_wanted(card, request) for card in cards if not whys[card]),
-        skipped=tuple(LeftOut(card.target, why) for card, why in whys.items() if why),
-    )
+    return Additions.of(whys, lambda card: _wanted(card, request))
 
 
 def _objection(change: StateChange, plan: Plan, context: Context) -> str:

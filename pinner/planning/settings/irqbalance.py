@@ -7,7 +7,7 @@ from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import State, cpus_of
 from pinner.model.machine.interrupts import Balancer
-from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.plan.plan import Plan, Wanted
 from pinner.planning.request.context import Context
 from pinner.planning.settings.irqs import guest_cpus
 from pinner.planning.settings.row import Additions, PlanRow
@@ -17,10 +17,7 @@ def _additions(plan: Plan, context: Context) -> Additions:
     guests, online = guest_cpus(context, plan), context.snapshot.topology.online
     balancers = context.snapshot.irqbalance or ()
     whys = {each: _why_not(each, guests, online) for each in balancers}
-    return Additions(
-        wanted=tuple(_wanted(balancers, whys, guests)),
-        skipped=tuple(LeftOut(each.target, why) for each, why in whys.items() if why),
-    )
+    return Additions.of(whys, lambda balancer: _wanted(balancer, guests))
 
 
 def _objection(change: StateChange, plan: Plan, context: Context) -> str:
@@ -42,13 +39,12 @@ def _why_not(balancer: Balancer, guests: CpuSet, online: CpuSet) -> str:
     return ""
 
 
-def _wanted(balancers: tuple[Balancer, ...], whys: dict[Balancer, str], guests: CpuSet) -> Iterator[Wanted]:
-    for balancer in balancers:
-        if balancer.banned_now is None or whys[balancer]:
-            continue
-        banned = balancer.banned_now | guests
-        why = f"it sends no interrupts to the CPUs of guests ({banned - balancer.banned_now})"
-        yield Wanted(balancer.target, banned, "in place" if banned == balancer.banned_now else why, banned)
+def _wanted(balancer: Balancer, guests: CpuSet) -> Wanted:
+    """Of one that tells its banned CPUs."""
+    before = balancer.banned_now or CpuSet()
+    banned = before | guests
+    why = f"it sends no interrupts to the CPUs of guests ({banned - before})"
+    return Wanted(balancer.target, banned, "in place" if banned == before else why, banned)
 
 
 def _commands(target: Target, state: State) -> Iterator[str]:

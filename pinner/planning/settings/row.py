@@ -1,12 +1,21 @@
 """The planner's part of a kind of setting (model/kinds.py)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from pinner.model.change import StateChange, Target
 from pinner.model.kinds import State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.planning.request.context import Context
+
+
+class _Known(Protocol):
+    @property
+    def target(self) -> Target: ...
+
+
+K = TypeVar("K", bound=_Known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +25,15 @@ class Additions:
     wanted: tuple[Wanted, ...] = ()
     skipped: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, whys: Mapping[K, str], wanted: Callable[[K], Wanted], warnings: Iterable[str] = ()) -> "Additions":
+        """``whys``: why pinner leaves each as it is; else empty."""
+        return cls(
+            wanted=tuple(wanted(each) for each, why in whys.items() if not why),
+            skipped=tuple(LeftOut(each.target, why) for each, why in whys.items() if why),
+            warnings=tuple(warnings),
+        )
 
 
 @dataclass(frozen=True, slots=True)

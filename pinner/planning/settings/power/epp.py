@@ -8,7 +8,7 @@ from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.kinds import QEMUS_OWN, State
 from pinner.model.machine.topology import FAST
-from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.power import PERFORMANCE, EnergyDomain
 from pinner.model.snapshot import emulator_cpus, restricted, vcpu_cpus
 from pinner.planning.request.context import Context
@@ -18,12 +18,8 @@ from pinner.planning.settings.row import Additions, PlanRow
 
 def _additions(plan: Plan, context: Context) -> Additions:
     theirs = of_guests(plan, context)
-    domains = [each for each in context.snapshot.epp or () if each.cpus & theirs]
-    left = {each: _why_not(each, context) for each in domains}
-    return Additions(
-        wanted=tuple(_wanted(each) for each, why in left.items() if not why),
-        skipped=tuple(LeftOut(each.target, why) for each, why in left.items() if why),
-    )
+    whys = {each: _why_not(each, context) for each in context.snapshot.epp or () if each.cpus & theirs}
+    return Additions.of(whys, _wanted)
 
 
 def _objection(change: StateChange, plan: Plan, context: Context) -> str:

@@ -8,7 +8,7 @@ from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.kinds import State
 from pinner.model.machine.topology import FAST, FrequencyDomain, is_slow
-from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.power import PERFORMANCE
 from pinner.model.snapshot import vcpu_cpus
 from pinner.planning.changes import staying
@@ -22,17 +22,18 @@ _OF_TUNABLES = ("conservative", "ondemand")
 def _additions(plan: Plan, context: Context) -> Additions:
     theirs = of_vcpus(plan, context)
     domains = [each for each in context.snapshot.governors or () if each.cpus & theirs]
-    slow = {each: why_nova(each.cpus, context) for each in domains if is_slow(each.governor)}
-    return Additions(
-        wanted=tuple(_wanted(each) for each in domains if not slow.get(each)),
-        skipped=tuple(LeftOut(each.target, why) for each, why in slow.items() if why),
-        warnings=(
+    whys = {each: why_nova(each.cpus, context) if is_slow(each.governor) else "" for each in domains}
+    changed = [each for each, why in whys.items() if is_slow(each.governor) and not why]
+    return Additions.of(
+        whys,
+        _wanted,
+        (
             *(
                 f"{each.target}: a rollback restores {each.governor} with the kernel's defaults for its tunables"
-                for each, why in slow.items()
-                if not why and each.governor.name in _OF_TUNABLES
+                for each in changed
+                if each.governor.name in _OF_TUNABLES
             ),
-            *_about_preferences(plan, context, union(each.cpus for each, why in slow.items() if not why)),
+            *_about_preferences(plan, context, union(each.cpus for each in changed)),
         ),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import State
-from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.power import DEEP_US, SHALLOW, WakeLimit
 from pinner.planning.request.context import Context
 from pinner.planning.settings.power.epp import allowed, of_guests
@@ -19,11 +19,7 @@ def _additions(plan: Plan, context: Context) -> Additions:
     is_asked = "resume-latency" in plan.request.remedies
     theirs = of_guests(plan, context) if is_asked else of_vcpus(plan, context)
     sleeping = [each for each in context.snapshot.resume_latency or () if each.cpu in theirs and _sleeps(each)]
-    left = {each: _why_nova(each, context) for each in sleeping}
-    return Additions(
-        wanted=tuple(_wanted(each) for each, why in left.items() if not why),
-        skipped=tuple(LeftOut(each.target, why) for each, why in left.items() if why),
-    )
+    return Additions.of({each: _why_nova(each, context) for each in sleeping}, _wanted)
 
 
 def _objection(change: StateChange, plan: Plan, context: Context) -> str:
