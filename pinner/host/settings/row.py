@@ -2,11 +2,12 @@
 
 import errno
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from pinner.host.kernel import beneath, files
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
@@ -52,6 +53,18 @@ class HostRow(Generic[S]):
     read: Callable[[Facts], object] | None = None
     """The value of the snapshot's field, None where it is not known (another root, an old kernel); without a reader,
     there is no field."""
+
+
+@contextmanager
+def folder_of(target: Target, top: Path, path: str) -> Iterator[int]:
+    """The target's folder below ``top``, through no link. Raises Gone."""
+    with ExitStack() as opened:
+        try:
+            folder = opened.enter_context(beneath.folder(top, path))
+        except OSError as error:
+            files.known(error)
+            raise Gone(str(target)) from None
+        yield folder
 
 
 @contextmanager

@@ -4,11 +4,11 @@ frequency changes together."""
 import errno
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from pinner.host.kernel import beneath, files
-from pinner.host.settings.row import HostRow, written
+from pinner.host.settings.row import HostRow, folder_of, written
 from pinner.model.change import Target
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid
@@ -70,12 +70,7 @@ def domain(root: Path, target: Target) -> Iterator[int]:
     """Raises Gone, also where it has other CPUs than the target's, ApplyFailed, Invalid."""
     if target.part is None or target.part < 0:
         raise Invalid(target.kind, str(target)[:80], "CPUs, and the number of their frequency policy")
-    with ExitStack() as opened:
-        try:
-            folder = opened.enter_context(beneath.folder(root / FOLDER, f"policy{target.part}"))
-        except OSError as error:
-            files.known(error)
-            raise Gone(str(target)) from None
+    with folder_of(target, root / FOLDER, f"policy{target.part}") as folder:
         cpus = parse(beneath.read(folder, CPUS))
         if cpus is None:
             raise _unread(target)

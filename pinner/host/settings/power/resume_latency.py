@@ -2,16 +2,15 @@
 
 import errno
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pinner.host.kernel import beneath, files
 from pinner.host.settings.power.governors import LACKS
-from pinner.host.settings.row import HostRow, written
+from pinner.host.settings.row import HostRow, folder_of, written
 from pinner.model.change import Target
 from pinner.model.cpuset import MAX_CPUS
-from pinner.model.errors import ApplyFailed, Gone, Invalid
+from pinner.model.errors import ApplyFailed, Invalid
 from pinner.model.kinds import Word
 from pinner.model.settings.power import WakeLimit
 
@@ -57,18 +56,11 @@ def _read(folder: int, target: Target) -> Word:
     return Word(word)
 
 
-@contextmanager
-def _opened(root: Path, target: Target) -> Iterator[int]:
+def _opened(root: Path, target: Target) -> AbstractContextManager[int]:
     """Raises Gone, Invalid."""
     if target.part is not None or not _CPU.fullmatch(target.owner):
         raise Invalid("resume latency", str(target)[:80], "that of a CPU, by its number")
-    with ExitStack() as opened:
-        try:
-            folder = opened.enter_context(beneath.folder(root / _FOLDER, f"cpu{target.owner}/power"))
-        except OSError as error:
-            files.known(error)
-            raise Gone(str(target)) from None
-        yield folder
+    return folder_of(target, root / _FOLDER, f"cpu{target.owner}/power")
 
 
 ROW: HostRow[Word] = HostRow(
