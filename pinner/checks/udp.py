@@ -74,7 +74,7 @@ def _remedies(reading: HostReading, owner: SocketOwner | None) -> Iterator[Remed
         lines = sysctl("net.core.rmem_default", max(_DEFAULT, 2 * now)) if 2 * now <= _MOST else ()
     yield from lines
     if owner and is_service(owner.unit) and (limit == "former" or (limit and lines)):
-        yield Remedy(f"systemctl restart {quote(owner.unit)}", f"{ROOT}, where a stop of {owner.name} does no harm")
+        yield Remedy(f"systemctl restart {quote(owner.unit)}", f"{ROOT}, where a stop of {owner.unit} does no harm")
 
 
 def _by_rmem_max(reading: HostReading, owners: list[SocketOwner | None]) -> bool:
