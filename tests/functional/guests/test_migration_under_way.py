@@ -80,7 +80,9 @@ def migrating(name, source, destination):
             assert wait_until(lambda: both() == {"migrating"} or process.poll() is not None, SECONDS) < SECONDS, both()
             assert process.poll() is None, process.stdout.read()
             yield process
-            assert both() == {"migrating"} or process.poll() == 0, "the migration has ended by itself"
+            # A busy libvirtd may not answer for one of them at the first look.
+            going_on = lambda: both() == {"migrating"} or process.poll() == 0  # noqa: E731
+            assert wait_until(going_on, SECONDS) < SECONDS, "the migration has ended by itself"
         finally:
             if process.poll() is None:
                 private_libvirt.virsh(source, "domjobabort", name)
