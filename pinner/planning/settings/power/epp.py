@@ -1,16 +1,17 @@
 """Energy preferences (EPP): performance for the CPUs of vCPUs and of QEMU's own threads. Housekeeping CPUs keep theirs,
 and so does a CPU whose power Nova manages."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from shlex import quote
 
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.kinds import QEMUS_OWN, State
+from pinner.model.machine.process import Thread
 from pinner.model.machine.topology import FAST
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.power import PERFORMANCE, EnergyDomain
-from pinner.model.snapshot import emulator_cpus, restricted, vcpu_cpus
+from pinner.model.snapshot import Snapshot, restricted, vcpu_cpus
 from pinner.planning.request.context import Context
 from pinner.planning.settings.power.governors import of_vcpus, why_nova
 from pinner.planning.settings.row import Additions, PlanRow
@@ -44,20 +45,22 @@ def _why_not(domain: EnergyDomain, context: Context) -> str:
 def of_guests(plan: Plan, context: Context) -> CpuSet:
     """CPUs of vCPUs and of QEMU's own threads after the plan."""
     placed = {want.target: want.cpus for want in plan.wanted if want.target.kind in QEMUS_OWN}
-    staying = (
-        thread
-        for guest in context.snapshot.guests
-        for target, threads in guest.threads_by_target.items()
-        if target.kind in QEMUS_OWN and target not in placed
-        for thread in threads
-    )
-    return of_vcpus(plan, context) | union(placed.values()) | restricted(staying, context.snapshot)
+    staying = restricted(_own_threads(context.snapshot, placed), context.snapshot)
+    return of_vcpus(plan, context) | union(placed.values()) | staying
+
+
+def _own_threads(snapshot: Snapshot, without: Collection[Target] = ()) -> Iterator[Thread]:
+    """QEMU's own."""
+    for guest in snapshot.guests:
+        for target, threads in guest.threads_by_target.items():
+            if target.kind in QEMUS_OWN and target not in without:
+                yield from threads
 
 
 def allowed(plan: Plan, context: Context) -> CpuSet:
     """CPUs of guests, for all that an agent believes."""
-    snapshot = context.snapshot
-    theirs = plan.roles.vcpu | plan.roles.emulator | vcpu_cpus(snapshot) | emulator_cpus(snapshot)
+    own = restricted(_own_threads(context.snapshot), context.snapshot)
+    theirs = plan.roles.vcpu | plan.roles.emulator | vcpu_cpus(context.snapshot) | own
     return theirs | context.allocatable.reserved | context.of_others
 
 

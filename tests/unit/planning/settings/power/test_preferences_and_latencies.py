@@ -141,6 +141,20 @@ def test_the_agent_admits_the_planners_changes(request_):
     assert permit(made, host(guests=guests)) == frozenset()
 
 
+@pytest.mark.parametrize("kind", ["iothread", "vhost"])
+def test_the_agent_admits_what_qemus_own_threads_need(kind):
+    theirs = hosts.guest(2, 1, cpus("4-5"), iothreads=1)
+    thread = replace(theirs.iothreads[0].thread, affinity=cpus("1"))
+    if kind == "vhost":
+        theirs = replace(theirs, iothreads=(), vhost_threads=(thread,))
+    else:
+        theirs = replace(theirs, iothreads=(replace(theirs.iothreads[0], thread=thread, pin=cpus("1")),))
+    taken = host(guests=[hosts.guest(1, 2, cpus("4-8")), replace(theirs, excluded=True)])
+    made = plan(taken)
+    assert "1" in {change.target.name for change in made.changes if change.target.kind == "epp"}
+    assert permit(made, taken) == frozenset()
+
+
 @pytest.mark.parametrize(
     ("kind", "more", "taken", "why"),
     [
