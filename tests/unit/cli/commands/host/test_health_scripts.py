@@ -114,21 +114,22 @@ def test_a_name_is_never_run_or_an_option(machine, script):
 
 @each_scheduler
 @pytest.mark.parametrize(
-    ("line", "status"),
+    ("line", "status", "ended"),
     [
-        (WARNING, 1),
-        ("PINNER OK - compute1: 87 checks found nothing | critical=0", 0),
-        ("PINNER UNKNOWN - its agent does not answer", 3),
-        ("", 1),
-        ("", 2),
-        ("usage: pinner check [--monitor]", 2),
-        ("PINNER CRITICAL - compute1: cut off", 124),
+        (WARNING, 1, 0),
+        ("PINNER OK - compute1: 87 checks found nothing | critical=0", 0, 0),
+        ("PINNER UNKNOWN - its agent does not answer", 3, 0),
+        ("", 1, 1),
+        ("", 2, 1),
+        ("usage: pinner check [--monitor]", 2, 1),
+        ("PINNER CRITICAL - compute1: cut off", 124, 1),
+        ("", 127, 1),
     ],
 )
-def test_another_answer_changes_nothing(machine, script, line, status):
+def test_another_answer_changes_nothing(machine, script, line, status, ended):
     """Bad input has the status 2, too."""
     machine.stand_in("pinner", line, status)
-    assert machine.run(script)[0] == 0
+    assert machine.run(script)[0] == ended
     assert machine.calls(SCHEDULERS[script][0]) == []
 
 
@@ -140,12 +141,28 @@ def test_a_node_that_is_drained_or_down_keeps_its_reason(machine, state):
     assert changes(machine, "slurm-health-check") == []
 
 
-@pytest.mark.parametrize("status", ["disabled", ""])
-def test_a_service_that_is_disabled_or_unknown_stays_so(machine, status):
+@pytest.mark.parametrize(("status", "ended"), [("disabled", 0), ("", 1), ("enabled\nenabled", 1)])
+def test_a_service_that_is_disabled_or_unknown_stays_so(machine, status, ended):
     machine.stand_in("pinner", CRITICAL, 2)
     machine.stand_in("openstack", status)
-    assert machine.run("nova-compute-disable")[0] == 0
+    assert machine.run("nova-compute-disable")[0] == ended
     assert changes(machine, "nova-compute-disable") == []
+
+
+@pytest.mark.parametrize("answer", [f"Node {NODE} not found", f"NodeName={NODE} Arch=x86_64"])
+def test_a_node_whose_state_is_not_told_is_not_drained(machine, answer):
+    machine.stand_in("pinner", CRITICAL, 2)
+    machine.stand_in("scontrol", answer)
+    assert machine.run("slurm-health-check")[0] == 1
+    assert changes(machine, "slurm-health-check") == []
+
+
+@each_scheduler
+def test_a_short_path_still_has_the_usual_folders(machine, script):
+    """Such as cron's."""
+    found = f"PATH=/bin; {(HEALTH / script).read_text().partition('export ')[2].partition(chr(10))[0]}; echo $PATH"
+    path = subprocess.run(["/bin/sh", "-c", found], capture_output=True, text=True, check=True).stdout
+    assert {"/bin", "/opt/pinner/bin", "/usr/local/bin"} <= set(path.strip().split(":"))
 
 
 @each_scheduler
