@@ -86,7 +86,7 @@ def set_partition(root: Path, path: str, state: PartitionState, allow: Callable[
     with _opened(mount, path) as folder:
         if state.kind == "member":
             _write(folder, PARTITION, state.kind, path)
-        allow(path.rpartition("/")[2], state.cpus)
+        allow(host_unit(path), state.cpus)
         if _cpu_list(folder) != state.cpus:
             # systemd does not write the file where a unit's list of CPUs is empty.
             _write(folder, CPUS, str(state.cpus or possible), path)

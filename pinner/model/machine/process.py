@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Generic, Literal, TypeVar
 
@@ -60,11 +61,15 @@ _UNIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]{0,247}\.(?:service|scope|sli
 
 
 def host_unit(path: str) -> str:
-    """The name of the systemd unit whose cgroup this is, where the host's systemd made it: only slices are above it.
-    Empty for a unit of a user's manager or of a container, who choose its name (systemd.unit(5), Delegate=)."""
-    *above, name = path.strip("/").split("/")
-    is_known = all(map(_UNIT.fullmatch, (*above, name))) and all(each.endswith(".slice") for each in above)
-    return name if is_known else ""
+    """The name of the systemd unit whose cgroup this is, where the host's systemd made it: only slices are above it,
+    those that the innermost one's name tells (systemd.slice(5)). Empty for a unit of a user's manager or of a
+    container, who choose its name (systemd.unit(5), Delegate=)."""
+    # A file of a controller could have the name of the folder of cpu.slice: systemd calls that _cpu.slice.
+    names = [each.removeprefix("_") for each in path.strip("/").split("/")]
+    slices = names if names[-1].endswith(".slice") else names[:-1]
+    stems = accumulate(slices[-1].removesuffix(".slice").split("-"), "{}-{}".format) if slices else ()
+    is_known = all(map(_UNIT.fullmatch, names)) and slices == [f"{stem}.slice" for stem in stems]
+    return names[-1] if is_known else ""
 
 
 def is_service(unit: str) -> bool:

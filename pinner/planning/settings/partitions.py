@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from pinner.model.change import StateChange, Target
 from pinner.model.kinds import PartitionState, State, cpus_of
+from pinner.model.machine.process import host_unit
 from pinner.model.plan.plan import Plan
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import PlanRow
@@ -30,7 +31,7 @@ def _commands(target: Target, state: State) -> Iterator[str]:
     if not isinstance(state, PartitionState):
         return
     folder = f"{_MOUNT}/{target.owner}"
-    allow = f"systemctl set-property --runtime {_quoted(target.name)} AllowedCPUs={state.cpus}"
+    allow = f"systemctl set-property --runtime {_quoted(host_unit(target.owner))} AllowedCPUs={state.cpus}"
     become = f"echo {state.kind} > {_quoted(f'{folder}/cpuset.cpus.partition')}"
     if state.kind == "member":
         own = state.cpus or f"$(cat {_POSSIBLE})"
