@@ -246,18 +246,16 @@ def _without_titles(schema: Json) -> Json:
 
 _COMMON = {
     "actor": "The person or program that asked for it.",
+    "after": "After the change.",
     "at": "The time.",
+    "before": "Before the change.",
     "blocked": "Why the plan cannot be applied as it is; else empty.",
     "boot": "The host's boot (/proc/sys/kernel/random/boot_id); empty: not known.",
-    "cpus": "The CPUs.",
     "ended_at": "The time of the end; null while it is running.",
     "host": "The host's name.",
-    "id": "The id.",
     "index": "The kernel's index of the interface (ifindex): another interface may get its name later.",
     "interface": "The interface's name.",
-    "kind": "The kind.",
     "memory_kib": "The memory in KiB.",
-    "name": "The name.",
     "node": "The id of the NUMA node.",
     "nodes": "The NUMA nodes.",
     "origin": "The caller's address, or `cli` and the terminal.",
@@ -269,18 +267,16 @@ _COMMON = {
     "run": "The id of the run.",
     "started": "The start time in clock ticks after boot.",
     "started_at": "The time of the start.",
-    "state": "The state.",
     "step": "Seconds from one value to the next.",
     "strategy": "The strategy's name.",
     "taken_at": "The time of the snapshot.",
-    "threads": "The threads.",
     "tid": "The thread id.",
     "unit": "The unit of the values.",
     "uuid": "The guest's UUID.",
-    "vcpus": "The vCPUs.",
     "warnings": "What an operator should know before an apply.",
 }
-"""Descriptions of fields without a docstring, which mean the same in each class."""
+"""Descriptions of fields without a docstring, which mean the same in each class. Names describe the others."""
+_SPELLED = {"cpu": "CPU", "cpus": "CPUs", "kib": "KiB", "mac": "MAC address", "vcpus": "vCPUs"}
 
 
 def _described(name: str, schema: Json) -> Json:
@@ -288,10 +284,15 @@ def _described(name: str, schema: Json) -> Json:
     texts = _DESCRIPTIONS.get("Page" if name.endswith("Page") else name, {})
     described = {}
     for field, field_schema in fields.items():
-        common = "" if "$ref" in field_schema else field_schema.get("const") or _COMMON.get(field, "")
+        common = "" if "$ref" in field_schema else field_schema.get("const") or _COMMON.get(field) or _by_name(field)
         text = field_schema.get("description") or texts.get(field, common)
         described[field] = field_schema | ({"description": _on_one_line(text)} if text else {})
     return schema | {"properties": described} if fields else schema
+
+
+def _by_name(field: str) -> str:
+    words = [_SPELLED.get(word, word) for word in field.split("_")]
+    return f"Whether it is {' '.join(words[1:])}." if words[0] == "is" else f"The {' '.join(words)}."
 
 
 def _field_docstrings() -> dict[str, dict[str, str]]:

@@ -43,11 +43,9 @@ class Target:
     """
 
     kind: TargetKind
-    """The kind, as in the table."""
     owner: str
     """The UUID, process id, device or path of its owner."""
     part: int | None
-    """The number of the part."""
     name: str
 
     @property
@@ -96,7 +94,6 @@ class PartPin:
     """The pin of one part of a guest: a vCPU, an iothread, or the emulator threads."""
 
     kind: TargetKind
-    """emulator, vcpu or iothread."""
     part: int | None
     cpus: CpuSet
 
@@ -136,9 +133,7 @@ class AffinityChange:
 
     target: Target
     before: tuple[ThreadMask, ...]
-    """Each thread's mask before."""
     after: CpuSet
-    """The threads' mask after."""
     reason: str
     kind: Literal["affinity"] = "affinity"
 
@@ -149,9 +144,7 @@ class StateChange:
 
     target: Target
     before: State
-    """The state before."""
     after: State
-    """The state after."""
     reason: str
     kind: Literal["state"] = "state"
 
@@ -164,7 +157,6 @@ class MemoryChange:
     before: Mapping[int, int]
     """Resident KiB by node id when the run began (/proc/PID/numa_maps)."""
     node: int
-    """The NUMA node to which it moves."""
     numatune: str
     """Nodes of the live numatune, if libvirt can change them; empty: only the kernel moves memory."""
     reason: str

@@ -90,8 +90,7 @@ class NoFit(PinnerError):
 
 
 class StalePlan(PinnerError):
-    """``moved`` names each change of the host since the plan was made, ``targets`` has the fields of each changed
-    target."""
+    """``moved`` names each change of the host since the plan was made, ``targets`` has each changed target's fields."""
 
     code = "stale_plan"
 
@@ -216,8 +215,7 @@ class ApplyFailed(PinnerError):
 
 
 class Busy(PinnerError):
-    """A guest or its libvirt did not answer in time, or has another job. ``overdue``: the call was made, with unknown
-    outcome."""
+    """A guest or its libvirt did not answer in time, or has another job. ``overdue``: made, with unknown outcome."""
 
     code = "busy"
 

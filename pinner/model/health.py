@@ -31,7 +31,6 @@ class Readiness:
     status: State
     """ready: every check is good."""
     checks: tuple[Check, ...]
-    """The checks."""
 
 
 @dataclass(frozen=True, slots=True)

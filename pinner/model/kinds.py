@@ -1,5 +1,4 @@
-"""The kinds of targets, and the types of their states. ``planning/settings`` and ``host/settings`` have a kind's other
-parts."""
+"""The kinds of targets, and the types of their states. ``planning/settings`` and ``host/settings`` have the rest."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -71,7 +70,6 @@ class Number:
     """A number of the kernel."""
 
     value: int
-    """The number."""
 
     def __str__(self) -> str:
         return str(self.value)
@@ -110,7 +108,6 @@ class Word:
     """What a file of the kernel holds, such as balance_performance, 0 or n/a."""
 
     word: str
-    """The word."""
 
     def __str__(self) -> str:
         return self.word

@@ -12,9 +12,8 @@ FEW_CORES, FEW_PERCENT = 2, 5.0
 
 
 def right_sets(snapshot: Snapshot, vcpu: CpuSet) -> NovaSets:
-    """The host's sets without CPUs that are absent, offline or of Open vSwitch, without split cores where that leaves
-    CPUs, and with balanced CPUs alone for floating guests: where fewer than two, those of a plan, ``vcpu``, that no
-    vCPU has for itself."""
+    """The host's sets without absent, offline and Open vSwitch's CPUs, without split cores where that leaves CPUs, and
+    only balanced CPUs for floating guests: where fewer than two, those of a plan, ``vcpu``, that no vCPU has alone."""
     topology, ovs = snapshot.topology, snapshot.ovs or OvsDpdk()
     alone = topology.isolated | isolated_cpus(topology) | snapshot.dedicated
     dedicated = (snapshot.dedicated & (topology.online | topology.offline)) - ovs.cpus - ovs.masks.lcore

@@ -26,7 +26,6 @@ class Page(Generic[T]):
     """One page of a list."""
 
     items: tuple[T, ...]
-    """The items of the page, in the order of the list."""
     next: str
     """Marker of the next page; empty on the last one."""
 

@@ -17,8 +17,7 @@ Mode = Literal["observe", "propose", "enforce"]
 """propose: a plan that ends the drift is stored, and a person applies it; enforce: it is applied at once."""
 
 Expected = tuple[str, ...] | None
-"""Revisions that a caller expects before it changes a policy: SHA-256 of its JSON; the empty text is no policy. None:
-every revision."""
+"""Revisions that a caller expects before a change: SHA-256 of the policy's JSON; empty: no policy. None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,6 @@ class Drift:
     actual: tuple[ThreadMask, ...]
     """Threads that may run elsewhere, with their masks; none for a target with a state."""
     cause: Cause
-    """Its cause, where pinner found one."""
     detail: str = ""
     """The cause in words: which cpuset, which service, since when. Empty where the cause says it all."""
     states: tuple[State, State] | None = None
@@ -180,13 +178,11 @@ class DriftReport:
 
     host: str
     at: datetime
-    """When the host was read."""
     mode: Mode | None
     """The policy's; null: there is none, and drift is measured from the last applied plan."""
     placement: str
     """The recorded placement's plan; else empty."""
     drifts: tuple[Drift, ...]
-    """The targets that differ from the placement."""
     unplaced: tuple[LeftOut, ...] = ()
     """Guests for which the policy has no place."""
     proposed: str = ""

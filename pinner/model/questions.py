@@ -24,7 +24,6 @@ class GuestShape:
     """A guest's size. Raises Invalid where no guest can have it."""
 
     vcpus: int
-    """Number of vCPUs."""
     memory_kib: int = 0
     """0: memory does not count."""
     page_kib: int = 0
@@ -92,9 +91,7 @@ class WhatIf:
     host: str
     taken_at: datetime
     before: ScenarioOutcome
-    """The plan for the host as it is."""
     after: ScenarioOutcome
-    """The plan for the host of the question."""
     change: Mapping[str, float]
     """How much higher each term is after than before, as planned."""
     moved: tuple[Target, ...] = ()
@@ -132,13 +129,11 @@ class Explanation:
     cpus: CpuSet
     """Its vCPUs' CPUs; empty where the plan gives it none."""
     nodes: tuple[int, ...]
-    """The NUMA nodes of these CPUs."""
     why: tuple[str, ...]
     """The plan's reasons, or why it does not place the guest."""
     terms: Mapping[str, float]
     """Without the cost of the change."""
     alternatives: tuple[Alternative, ...] = ()
-    """Other places, with their costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +145,9 @@ class NodeCapacity:
     cpus: CpuSet
     """CPUs of the node for the strategy's vCPUs."""
     free_vcpus: int
-    """How many more vCPUs can have one of these CPUs. A vCPU that floats over several nodes counts on each by its share
-    of the CPUs."""
+    """How many more vCPUs can have one of these CPUs. One that floats over nodes counts on each by its share."""
     memory_kib: int | None = None
-    """Local to the node; null: not reported. A strategy that keeps guests on one node places no guest of more memory
-    here."""
+    """Local to the node; null: not reported. A strategy that keeps guests on one node places no larger one here."""
     guests: Mapping[int, int] = field(default_factory=dict)
     """Number of vCPUs to how many more guests of this size fit."""
 
@@ -203,8 +196,7 @@ class Capacity:
     mode: Mode | None
     """The policy's; null: there is none, and a guest is placed when a plan is applied."""
     strategy: str
-    """The strategy of guests whose flavor asks for none: that of the policy, else of the last applied plan, else the
-    default."""
+    """That of guests whose flavor asks for none: the policy's, else that of the last applied plan, else the default."""
     strategies: tuple[StrategyCapacity, ...]
     """They count CPUs only, so they are never below ``fitting``."""
     shape: GuestShape | None = None

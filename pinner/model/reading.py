@@ -159,15 +159,13 @@ class HostSample:
     nics: tuple[NicCounters, ...] = ()
     softnet: tuple[SoftnetCpu, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
-    """As nstat, /proc/vmstat and /proc/meminfo name them (UdpRcvbufErrors, pswpin, MemAvailable in KiB); UdpMemPages is
-    of /proc/net/sockstat."""
+    """As nstat, /proc/vmstat and /proc/meminfo (KiB) name them; UdpMemPages is of /proc/net/sockstat."""
     sockets: tuple[UdpSocket, ...] = ()
     idle: tuple[IdleState, ...] = ()
     threads: Mapping[int, ThreadTimes] = field(default_factory=dict)
     """By id, those of guests and of the kernel."""
     throttled: Mapping[str, Throttled] = field(default_factory=dict)
-    """By path below the mount, cgroups of guests and services that a limit of their own stopped, and those of the
-    guests' threads below."""
+    """By path below the mount: cgroups of guests and services that their own limit stopped, and guests' parts."""
     cgroups: Mapping[int, str] = field(default_factory=dict)
     """By thread of a guest, its cgroup where a limit stopped that or one above it."""
     spare_ms: Mapping[int, int] = field(default_factory=dict)

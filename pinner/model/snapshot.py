@@ -48,8 +48,7 @@ class OvsDpdk:
         return self.masks.pmd | self.polling
 
     def in_sets(self, nova: NovaSets) -> Iterator[tuple[str, str, CpuSet]]:
-        """Nova's option, whose threads have CPUs of it, and these CPUs. Floating guests may share those of
-        dpdk-lcore-mask."""
+        """Nova's option, whose threads have its CPUs, and these. Floating guests may share dpdk-lcore-mask's CPUs."""
         for option, use, both in (
             ("cpu_dedicated_set", "polling threads", nova.dedicated & self.cpus),
             ("cpu_dedicated_set", "dpdk-lcore-mask", (nova.dedicated & self.masks.lcore) - self.cpus),
@@ -76,9 +75,7 @@ class Snapshot:
     """Between the two samples of every load; 0: not measured."""
     topology: Topology
     guests: tuple[Guest, ...]
-    """The active guests."""
     processes: tuple[Process, ...]
-    """The processes."""
     baseline: CpuSet
     """Affinity of process 1. A thread with fewer CPUs was restricted by its owner."""
     dedicated: CpuSet = CpuSet()
@@ -131,14 +128,12 @@ class Snapshot:
     guest_rps: tuple[GuestRps, ...] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
     """RPS inside guests; null: their agents were not asked ([libvirt] guest_agents)."""
     cpu_weights: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
-    """That of the guests' slice (machine.slice) by its name; empty: no such slice, or it has no weight. Null: not
-    read."""
+    """That of the guests' slice (machine.slice) by its name; empty: no such slice, or no weight. Null: not read."""
     refused: tuple[RefusedSetting, ...] = field(default=(), metadata={"exclude_if": lambda refused: not refused})
     """What drivers of cards refuse to tell."""
 
     def running_guest(self, name: str) -> Guest:
-        """By name or UUID; a UUID goes first: another guest's owner may have named it so. Raises Invalid for a guest
-        that is shut off, NotFound."""
+        """By name or UUID, UUIDs first: a name may look like one. Raises NotFound; Invalid for one shut off."""
         known: tuple[Guest | InactiveGuest, ...] = (*self.guests, *self.inactive)
         for match in (*(each for each in known if each.uuid == name), *(each for each in known if each.name == name)):
             if isinstance(match, Guest):

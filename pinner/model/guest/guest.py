@@ -38,7 +38,6 @@ class Vcpu:
     """A vCPU of a guest, with its thread and its pin."""
 
     id: int
-    """The number of the vCPU, as libvirt counts."""
     thread: Thread | None
     """QEMU's thread that runs it; null while unplugged."""
     pin: CpuSet
@@ -50,7 +49,6 @@ class IoThread:
     """One of QEMU's iothreads."""
 
     id: int
-    """The number of the iothread, as libvirt counts."""
     thread: Thread | None
     """Its thread; null if QEMU has none."""
     pin: CpuSet
@@ -72,7 +70,6 @@ class Tap:
 
     name: str
     mac: str
-    """The guest's MAC address."""
     rx_packets: int
     """Packets from the guest."""
     tx_packets: int
@@ -85,16 +82,12 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class NovaIdentity:
-    """The instance as the domain's metadata or a notification has it; a field can be empty."""
+    """The instance's names, as the domain's metadata or a notification has them; a field can be empty."""
 
     instance: str
-    """The instance's name."""
     project: str
-    """The project's name."""
     user: str
-    """The user's name."""
     flavor: str
-    """The flavor's name."""
     extra_specs: Mapping[str, str] = field(default_factory=dict)
     """The flavor's; in the metadata since Nova 32."""
     flavor_id: str = ""
@@ -132,7 +125,6 @@ class Cgroup:
     path: str
     """Its path below the mount."""
     state: PartitionState
-    """The state of its cpuset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +151,15 @@ class Guest:
     state: GuestState
     """libvirt's, or migrating until a migration to or from this host has ended."""
     pid: int
-    """QEMU's process id."""
     vcpus: tuple[Vcpu, ...]
     emulator: Emulator
     iothreads: tuple[IoThread, ...]
-    """The threads of QEMU that do block I/O."""
     vhost_threads: tuple[Thread, ...]
     """Kernel threads outside its QEMU process (vhost-PID before Linux 6.4, kvm-pit/PID)."""
     memory_kib: int
     memory_per_node: Mapping[int, int]
     """Node id to resident KiB of QEMU (/proc/PID/numa_maps)."""
     taps: tuple[Tap, ...] = ()
-    """Its network interfaces."""
     pci: tuple[str, ...] = ()
     """Addresses of passed-through PCI devices."""
     persistent: bool = False
@@ -192,8 +181,7 @@ class Guest:
     operator_pins: tuple[OperatorPin, ...] = ()
     """A plan leaves a guest with such pins alone unless its request names it."""
     restriction: CpuSet = CpuSet()
-    """CPUs of its definition (<vcpu cpuset>) for all its threads; empty: any, or Nova wrote it. A plan places it
-    there."""
+    """CPUs of its definition (<vcpu cpuset>) for all threads; empty: any, or Nova wrote it. A plan places it there."""
     unread: str = ""
     """Why libvirt does not describe it: a plan leaves it alone. Empty: libvirt describes it."""
     numa: GuestNuma = field(default_factory=GuestNuma)
@@ -328,8 +316,7 @@ def shared_vcpus(nova: NovaIdentity | None, vcpus: int) -> CpuSet:
 
 
 def dedicated_cpus(vcpus: Iterable[CpuSet], emulator: CpuSet, policy: EmulatorPolicy, online: CpuSet) -> CpuSet:
-    """Under Nova's mixed policy, the CPUs of vCPUs with one of their own; where no vCPU has one, every pin with fewer
-    CPUs than the host."""
+    """Under Nova's mixed policy, dedicated vCPUs' CPUs; where there are none, pins with fewer CPUs than the host."""
     pins = list(vcpus)
     own = union(pin for pin in pins if len(pin) == 1) or union(pin for pin in pins if pin and not online <= pin)
     return own | emulator if policy == "isolate" else own

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pinner.model.cpuset import CpuSet
 
 STRICT = "strict"
-"""libvirt's only mode that is a bound: preferred and interleave are hints, restrictive can change while the guest
-runs."""
+"""libvirt's only mode that is a bound: preferred and interleave are hints, restrictive can change while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,6 @@ class MemoryBinding:
     mode: str
     """libvirt's: strict (no other node, as long as the guest runs), preferred, interleave, restrictive."""
     nodes: tuple[int, ...]
-    """Ids of the host's nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +24,7 @@ class GuestCell:
     """A NUMA node that the guest sees."""
 
     id: int
-    """Its number in the guest."""
     vcpus: CpuSet
-    """Numbers of its vCPUs."""
     memory_kib: int
     memory: MemoryBinding | None = None
     """The host's nodes of its memory (memnode); null: only the whole guest has nodes."""
@@ -71,7 +67,6 @@ class GuestTopology:
     """The sockets, cores and threads that a guest sees. Threads of a core have neighbouring vCPU numbers."""
 
     sockets: int
-    """Number of sockets."""
     cores: int
     """Cores of a socket, in all its dies and clusters."""
     threads: int

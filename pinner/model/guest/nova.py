@@ -53,8 +53,7 @@ class NovaConf:
     compute_driver: str = ""
     """[DEFAULT] compute_driver"""
     is_durable: bool = False
-    """Whether Nova's queues and exchanges outlive the broker: [oslo_messaging_rabbit] amqp_durable_queues, or quorum
-    queues."""
+    """Whether Nova's queues outlive the broker: [oslo_messaging_rabbit] amqp_durable_queues, or quorum queues."""
     is_quorum: bool = False
     """[oslo_messaging_rabbit] rabbit_quorum_queue"""
     source: str = ""
@@ -124,8 +123,7 @@ def conflicts(conf: NovaConf, sets: NovaSets) -> Iterator[Conflict]:
 
 
 def set_line(option: str, *choices: CpuSet) -> str:
-    """The line of nova.conf with the first of ``choices`` that has CPUs; else a comment: Nova starts with no empty
-    set."""
+    """The line of nova.conf with the first of ``choices`` that has CPUs; else a comment: Nova refuses an empty set."""
     chosen = next(filter(None, choices), None)
     return f"{option} = {chosen}" if chosen else f"#{option}"
 

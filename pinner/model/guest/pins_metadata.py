@@ -60,8 +60,7 @@ def text_of(pins: Iterable[PartPin]) -> str:
 
 
 def restored(now: tuple[PartPin, ...], before: tuple[PartPin, ...], pins: Iterable[PartPin]) -> tuple[PartPin, ...]:
-    """After an undo of ``overlaid(before, pins)``; ``now`` are the present pins. Only those of ``pins`` that are still
-    named are replaced."""
+    """The pins after an undo of ``overlaid(before, pins)``: those of ``pins`` still named ``now`` are replaced."""
     pins = tuple(pins)
     if now == overlaid(before, pins):
         return before

@@ -38,8 +38,7 @@ def is_isolated_by_tuned(topology: Topology) -> bool:
 
 
 def argument_cpus(topology: Topology, name: str) -> CpuSet:
-    """Of an argument such as isolcpus=managed_irq,domain,4-N, also absent ones. ``N`` is the last CPU, ``all`` means
-    0-N, 0-7:1/4 are 0 and 4."""
+    """Also absent CPUs of an argument such as isolcpus=domain,4-N. ``N``: the last CPU; ``all``: 0-N; 0-7:1/4: 0, 4."""
     last = max(topology.online | topology.offline, default=0)
     parts = arguments(topology.kernel.command_line).get(name, "").split(",")
     numbers = (_LAST.sub(str(last), "0-N" if part == "all" else part) for part in parts)

@@ -13,8 +13,7 @@ _MANAGED = re.compile(r"nvme\d+q[1-9]\d*|virtio\d+-req\.\d+", re.ASCII)
 administration commands: its interrupt can be moved."""
 
 CpuRole = Literal["isolated", "vcpu", "emulator", "housekeeping"]
-"""isolated: outside the kernel's load balancing, or dedicated by Nova; vcpu, emulator: used by placed threads of
-guests; housekeeping: all others."""
+"""isolated: not load-balanced, or Nova's dedicated; vcpu, emulator: of placed guests; housekeeping: all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,6 @@ class RoleCpus:
     """The CPUs of one role."""
 
     role: CpuRole
-    """What the CPUs are for."""
     cpus: CpuSet
 
 
@@ -39,7 +37,6 @@ class Interrupt:
     cpus: CpuSet
     """CPUs that take it, where the kernel reports them; else those that it may use."""
     roles: tuple[RoleCpus, ...]
-    """These CPUs by role."""
     is_local: bool | None
     """Whether they are all on the device's node; null where it has none."""
     managed: bool | None

@@ -34,8 +34,7 @@ RESERVING_LOAD = 2.0
 """Per cent of one CPU; above it, threads of a restricted affinity keep their CPUs, whoever runs them."""
 
 STANDING_SECONDS = 60.0
-"""Until a restricted affinity keeps its CPUs, unless the configuration names its owner: jobs of a build or a test soon
-end."""
+"""Until a restricted affinity keeps its CPUs, unless the configuration names its owner: builds and tests soon end."""
 
 Reserves = Literal["", "privileged", "configured", "worked"]
 """Why a restricted affinity of a process keeps its CPUs out of every set; empty: only a measured load above
@@ -220,8 +219,7 @@ def main_thread(target: Target, threads: Iterable[ThreadMask]) -> ThreadKey | No
 
 
 def may_start_threads_of(source: Target, target: Target) -> bool:
-    """Of two parts of one guest: the emulator starts the vCPUs and iothreads; these start only workers of the
-    emulator."""
+    """Parts of one guest: the emulator starts the vCPUs and iothreads; these start only workers of the emulator."""
     return source.owner == target.owner and source.key != target.key and "emulator" in (source.kind, target.kind)
 
 

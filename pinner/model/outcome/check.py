@@ -27,7 +27,6 @@ class Subject:
     """The thing that a finding is about."""
 
     kind: SubjectKind
-    """The kind of thing."""
     name: str
     """Name of a NIC, guest or process, number of an IRQ or CPU, key of a sysctl."""
 
@@ -76,8 +75,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """A pure function of a reading. Plug-ins name a tuple of checks in an entry point of the group
-    ``pinner.checks``."""
+    """A pure function of a reading. Plug-ins name tuples of checks in an entry point of the group ``pinner.checks``."""
 
     code: str
     """It never changes."""
@@ -97,18 +95,15 @@ class CheckFinding:
     code: str
     """The check's; it never changes."""
     severity: Severity
-    """How bad it is."""
     subject: Subject
     message: str
     """The fault in one sentence."""
     evidence: tuple[Evidence, ...]
-    """Facts that show it."""
     why: str
     """Why it hurts."""
     source: str
     """The document that says so."""
     remedies: tuple[Remedy, ...]
-    """Lines that end or ease it."""
     is_fixable: bool = False
     """Whether a plan can cure it: `pinner plan --fix CODE`."""
 

@@ -98,8 +98,7 @@ class Pings:
     """Answered, or out of time."""
     lost: int
     ms: float
-    """Sum of all round trips. One without an answer counts with the longest time, or the mean of a guest that hardly
-    answers would look good."""
+    """Sum of all round trips; one without an answer counts as the longest, or a silent guest's mean would look good."""
     recent: tuple[float, ...]
     """The last PINGS_OF_P99 round trips, in ms, oldest first."""
 

@@ -105,7 +105,6 @@ class MeasureOutcome:
     p: float
     """p-value of the two-sided test, after Holm's correction for the number of measures."""
     judgement: Judgement
-    """The test's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,6 @@ class Outcome:
     judgement: Judgement
     """worse if one measure is worse; else better if one is better; no matter if no measure matters."""
     measures: tuple[MeasureOutcome, ...]
-    """The judgement of each measure."""
     windows: int
     """The number of windows that count."""
     void: tuple[str, ...]
@@ -141,9 +139,7 @@ class Comparison:
     """How one measure differs after a run; means in the unit."""
 
     before: float
-    """Mean of the steps before."""
     after: float
-    """Mean of the steps after."""
     difference: float
     """Median of the differences between a step after the run and one before it. Below 0: less than before."""
     higher: float
@@ -200,7 +196,6 @@ class RunOutcome:
     """End of the measures after the run."""
     step: int
     measures: tuple[ObservedMeasure, ...]
-    """The measures."""
     notes: tuple[str, ...]
     """What is not known, and why."""
     is_final: bool
@@ -223,8 +218,7 @@ MIN_SECONDS, DEFAULT_SECONDS, MAX_SECONDS = 15, 20, 600
 """The length of a window."""
 
 WASH_OUT_SECONDS = 15
-"""They do not count before each window: a count is spread over the steps that it touches, and guests need a moment to
-run as placed."""
+"""Not counted before each window: a count spreads over the steps that it touches, and guests must settle."""
 
 PROBE_ID = "probe-"
 

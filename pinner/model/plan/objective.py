@@ -55,14 +55,12 @@ class Term:
 
     name: str
     tier: int
-    """Its tier, from 1, which counts only between plans that are equal in all tiers above it."""
+    """From 1: it counts only between plans that are equal in all tiers above it."""
     unit: str
     weight: float
     """Its factor in the tier."""
     before: float
-    """Its value for the host as it is."""
     after: float
-    """Its value after an apply."""
     asked: bool = True
     """Whether the request's strategy tries to lower it."""
     excused: float = field(default=0.0, metadata={"exclude_if": lambda excused: not excused})
@@ -83,7 +81,6 @@ class Objective:
     """The terms by which plans are compared."""
 
     terms: tuple[Term, ...] = ()
-    """Its terms, in the order of their tiers."""
 
     def tiers(self) -> Iterator[tuple[Term, ...]]:
         for tier in dict.fromkeys(term.tier for term in self.terms):
@@ -149,8 +146,7 @@ def compared(
     asked: frozenset[str] | None = None,
     excused: Values = MappingProxyType({}),
 ) -> Objective:
-    """A term without a value counts as 0. ``weights`` has every term; the strategy tries to lower those ``asked``
-    (None: all)."""
+    """A missing value is 0. ``weights`` has every term; the strategy tries to lower those ``asked`` (None: all)."""
     return Objective(tuple(_term(kind, before, after, weights, asked, excused) for kind in TERMS))
 
 

@@ -20,7 +20,6 @@ class Wanted:
 
     target: Target
     cpus: CpuSet
-    """Where its threads may run."""
     reason: str
     """Why it gets these CPUs."""
     state: State | None = None
@@ -76,11 +75,9 @@ class Isolation:
     """isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST, with this boot's flags and CPUs. Empty: Nova's
     floating guests may use the wanted CPUs."""
     grub_line: str
-    """The line for /etc/default/grub, with the current arguments. Empty: no arguments, or a capture left values of the
-    current ones out."""
+    """The line for /etc/default/grub with the current arguments; empty: there are none, or a capture lacks values."""
     partition: tuple[str, ...]
-    """Shell commands that isolate the wanted CPUs live in a cgroup v2 partition; empty: the kernel has no
-    partitions."""
+    """Shell commands that isolate the wanted CPUs live in a cgroup v2 partition; empty: the kernel has none."""
     partition_note: str
     """Effects and limits of the live form, or why this host cannot have it."""
 
@@ -116,7 +113,6 @@ class Basis:
     fingerprint: str
     """The fingerprint of the host's topology."""
     boot: str = ""
-    """The boot of the host, as in its snapshot."""
     cpu_limits: Mapping[str, tuple[CpuLimit, ...]] = field(
         default_factory=dict, metadata={"exclude_if": lambda limits: not limits}
     )
@@ -150,8 +146,7 @@ class Move:
 
 
 Purpose = Literal["place", "release"]
-"""release: the plan restores a guest's prior affinities and allocates nothing, so other owners of CPUs do not limit
-it."""
+"""release: the plan restores a guest's prior affinities and allocates nothing, so other owners do not limit it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +158,6 @@ class Plan:
     host: str
     request: Request
     basis: Basis
-    """Its snapshot."""
     roles: Roles
     wanted: tuple[Wanted, ...]
     """Every placed target, also one that has its CPUs already."""

@@ -86,11 +86,9 @@ class SignedHead:
     seq: int
     """Number of the chain's last record."""
     hash: str
-    """That record's hash."""
     centre_seq: int
     """Number of the centre's record that the agent saw last; 0: none."""
     centre_hash: str
-    """That record's hash."""
     at: str
     """The agent's clock, ISO 8601."""
     key: str
@@ -141,9 +139,7 @@ class Anchor:
     """The signed heads of all hosts at one moment, to be kept elsewhere. A later trail must still contain them."""
 
     version: int
-    """The format's version."""
     heads: tuple[SignedHead, ...]
-    """One of each host."""
 
 
 ALL_RUNS = "all runs"

@@ -74,10 +74,8 @@ class Entry:
     seq: int
     """Its number in the run, from 1."""
     change: Change
-    """The change."""
     state: EntryState
     at: datetime
-    """The time of the state."""
     error: str = ""
     """Why the change failed, was gone or is stuck; else empty."""
     found: tuple[ThreadMask, ...] = ()
@@ -104,8 +102,7 @@ class Entry:
         return f"{self.state}: {self.summary}" if self.summary else self.state
 
     def is_news(self, known: "Entry | None") -> bool:
-        """A later state, or a new entry. Prior masks or a definition that another run's rollback has corrected are no
-        news of this run."""
+        """A later state or a new entry. Prior masks or definitions that another rollback corrected are no news."""
         return known is None or replace(known, change=self.change, definition=self.definition) != self
 
 
@@ -179,8 +176,7 @@ EARLIER_BOOT = "the host was restarted since"
 
 
 def is_final(run: Run, entry: Entry) -> bool:
-    """A rollback of a run has the entries of that run; one of all runs has its own, which are ``done`` before it undoes
-    them."""
+    """A rollback of a run has that run's entries; one of all runs has its own, ``done`` before it undoes them."""
     return entry.state != "intent" and not (run.kind == "rollback" and entry.state == "done")
 
 

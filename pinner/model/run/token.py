@@ -52,8 +52,7 @@ def _plain(name: str) -> str:
 
 
 Role = Literal["reader", "operator", "admin", "hook"]
-"""operator: every GET, and snapshots, plans, applies, rollbacks, exclusions; hook: events of guests, and the topology
-of hosts."""
+"""operator: every GET, snapshots, plans, applies, rollbacks, exclusions; hook: guests' events, and hosts' topology."""
 ROLES: tuple[Role, ...] = get_args(Role)
 
 ID_BYTES = 6

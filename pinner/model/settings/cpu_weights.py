@@ -10,8 +10,7 @@ SLICE = "machine.slice"
 DEFAULT = Number(100)
 """For a slice without a weight (systemd.resource-control(5), CPUWeight=)."""
 RAISED = Number(1000)
-"""Beside a busy vCPU, another thread still gets 1/11 of the CPU: above the 5 % that the kernel leaves beside real-time
-threads."""
+"""Beside a busy vCPU, another thread still gets 1/11 of the CPU: above the kernel's 5 % beside real-time threads."""
 
 
 def weight_target(name: str) -> Target:
