@@ -184,7 +184,7 @@ class DriftReport:
     """The recorded placement's plan; else empty."""
     drifts: tuple[Drift, ...]
     unplaced: tuple[LeftOut, ...] = ()
-    """Guests for which the policy has no place."""
+    """Guests for which the policy has no place; of a placement by hand, parts of guests and processes."""
     proposed: str = ""
     """The plan that would end the drift; empty if the mode is not ``propose``, or nothing is to be changed."""
     error: str = ""

@@ -36,7 +36,7 @@ class MeasuredAnswer:
 
     @property
     def values(self) -> dict[str, float]:
-        return {**self.measured.values, "unplaced_guests": float(len(self.answer.unplaced))}
+        return {**self.measured.values, "unplaced_guests": float(_guests(self.answer))}
 
 
 def of_plan(
@@ -65,10 +65,12 @@ def of_answer(
 ) -> Objective:
     now, after = measure.values({}), measured.values
     before = now | {"unplaced_guests": float(_unplaced_before(context, staying))}
-    kept = kept_cpus(context, measured.answer.roles)
-    # A placement by hand takes from vCPUs what no set needs: nothing excuses it.
-    by_hand = context.request.placement
-    excused = {} if by_hand else excused_rises(measure, now, after, measured.masks, kept=kept)
+    if context.request.placement:
+        # It takes from vCPUs what no set needs: only a user's decision excuses it.
+        excused = dict(after) if _is_recorded(measured.answer, context) else {}
+    else:
+        kept = kept_cpus(context, measured.answer.roles)
+        excused = excused_rises(measure, now, after, measured.masks, kept=kept)
     # A strategy leaves out only guests that do not fit.
     excused |= {"unplaced_guests": after["unplaced_guests"]}
     return compared(before, {**after, **cost}, weights(context.snapshot, context.request), asked, excused)
@@ -81,9 +83,14 @@ def between(context: Context, asked: frozenset[str], first: MeasuredAnswer, seco
 def _unplaced_before(context: Context, staying: Answer) -> int:
     """Without a record, those count that have no place afterwards."""
     if context.placement is None:
-        return len(staying.unplaced)
+        return _guests(staying)
     placed = {each.target.owner for each in context.placement.placed}
     return sum(1 for guest in context.guests if guest.uuid not in placed)
+
+
+def _guests(answer: Answer) -> int:
+    """Those without a place; a placement by hand leaves out parts."""
+    return sum(left.target.kind == "guest" for left in answer.unplaced)
 
 
 def _moved_threads(changes: Iterable[PlannedChange]) -> int:
@@ -105,6 +112,14 @@ def _only_restores(context: Context, changes: Iterable[PlannedChange]) -> bool:
     """Another program moved the vCPUs: that is drift, even towards nearer CPUs."""
     affinities = tuple(of_vcpus(changes))
     return bool(affinities) and all(context.places.get(each.target.key) == each.after for each in affinities)
+
+
+def _is_recorded(answer: Answer, context: Context) -> bool:
+    """All parts of guests have been on these CPUs: the answer only restores what a user has applied."""
+    recorded = context.placement.placed if context.placement else ()
+    places = {each.target.key: each.cpus for each in recorded if each.threads}
+    parts = (want for want in answer.wanted if want.target.kind != "process")
+    return bool(places) and all(places.get(want.target.key) == want.cpus for want in parts)
 
 
 _GIVEN_UP = ("vcpu_overload", "overcommit")
@@ -181,10 +196,11 @@ def excused_warning(objective: Objective) -> str:
     if rise(tier) < LEAST or harmed(objective):
         return ""
     excused = (term for term in tier if term.weight * term.excused >= LEAST)
-    why = " and ".join(dict.fromkeys(_EXCUSES[term.name] for term in excused))
+    why = " and ".join(dict.fromkeys(_EXCUSES.get(term.name, _RECORDED) for term in excused))
     return f"the plan makes the objective worse, {_numbers(tier, _excused_rise)}; it may be applied, because {why}"
 
 
+_RECORDED = "it restores a placement by hand"
 _EXCUSES: Mapping[str, str] = {
     "unplaced_guests": "only guests that do not fit are left out",
     **dict.fromkeys(_GIVEN_UP, "vCPUs give up CPUs that are not for them"),

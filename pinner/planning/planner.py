@@ -49,7 +49,8 @@ def plan(
 def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement | None) -> Plan:
     """The plan that makes the host match the request, from the recorded placement of the same request. Recorded CPUs
     stay, except those of guests that move for a new one, and recorded daemons are placed without being measured. Named
-    guests and processes need not exist. Raises NotFound for an unknown strategy; Invalid and NoFit like ``plan``."""
+    guests and processes need not exist, and a pin by hand that breaks a rule is left out. Raises NotFound for an
+    unknown strategy; Invalid and NoFit like ``plan``."""
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
     require_known(request.strategy, strategies)
@@ -69,8 +70,9 @@ def require_possible(snapshot: Snapshot, request: Request) -> None:
     guests, and named processes that do not run, are no error. A guest that comes later is named by its UUID."""
     require_known_guests(snapshot, request.guests, by_uuid=True)
     require_threshold(snapshot, request)
+    require_known(request.strategy, strategies := installed())
     with suppress(NoFit):
-        plan_from_placement(snapshot, "", request, None)
+        build(strategies, replace(Context.of(snapshot, request, lenient=True), lenient=False), "", "")
 
 
 def build(

@@ -27,7 +27,8 @@ def in_place(plan: Plan) -> str:
     if plan.blocked:
         return "the plan is blocked"
     if plan.unplaced:
-        return f"{counted(len(plan.unplaced), 'guest')} without a place, everything else is where this plan wants it"
+        left = counted(len(plan.unplaced), "part" if plan.request.placement else "guest")
+        return f"{left} without a place, everything else is where this plan wants it"
     return "everything is where this plan wants it"
 
 

@@ -71,7 +71,8 @@ class Metrics:
             self._reconciles.labels(report.host).observe(seconds)
         self._drifts.labels(report.host).set(len(report.drifts))
         self._backoffs.labels(report.host).set(sum(drift.backoff_until is not None for drift in report.drifts))
-        self._unplaced.labels(report.host).set(len(report.unplaced))
+        guests = {left.target.owner for left in report.unplaced if left.target.kind != "process"}
+        self._unplaced.labels(report.host).set(len(guests))
         self._observed_at[report.host] = self._clock()
 
     def policy_deleted(self, host: str) -> None:

@@ -164,7 +164,7 @@ class Plan:
     changes: tuple[PlannedChange, ...]
     """What the host still needs."""
     unplaced: tuple[LeftOut, ...]
-    """Guests without a place."""
+    """Guests without a place; of a placement by hand, parts of guests and processes."""
     skipped: tuple[LeftOut, ...]
     """Processes, threads and guests that pinner does not move."""
     warnings: tuple[str, ...]

@@ -113,6 +113,8 @@ class Context:
     """Of ``cores``: no cluster has a CPU for each vCPU, though the guest's other bounds have."""
     replaced: frozenset[str] = frozenset()
     """Placed anew, whatever CPUs they have; by UUID."""
+    lenient: bool = False
+    """A pin by hand that breaks a rule is left out, with the reason; else it is an error."""
 
     @classmethod
     def of(
@@ -153,6 +155,7 @@ class Context:
             placement=placement,
             places=_places(placement, request),
             bounds=bounds_of(scope.guests, snapshot.topology),
+            lenient=lenient,
         )
 
     def restricted_since(self) -> Iterator[RestrictedAffinity]:

@@ -1,6 +1,7 @@
 """Which targets of a host the pins of a request name (Request.placement)."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
@@ -9,20 +10,18 @@ from pinner.model.plan.request import RequestedPin
 from pinner.planning.request.context import Context
 
 
-def pins_by_target(context: Context) -> dict[Target, RequestedPin]:
-    """Of those that the host has now. Raises Invalid where two pins name one target, by name and by UUID or pid."""
-    pins: dict[Target, RequestedPin] = {}
+def pins_by_target(context: Context) -> dict[Target, tuple[RequestedPin, ...]]:
+    """Of those that the host has now; two where they name one target, by name and by UUID or pid."""
+    pins: dict[Target, tuple[RequestedPin, ...]] = {}
     for pin in context.request.placement:
         for target in _targets(pin, context):
-            if target in pins:
-                raise Invalid("placement", str(pin), f"each part once; {pins[target]} names {target}, too")
-            pins[target] = pin
+            pins[target] = (*pins.get(target, ()), pin)
     return pins
 
 
 def require_placeable(context: Context) -> None:
     """Raises Invalid where a pin names nothing that pinner may place."""
-    named = set(pins_by_target(context).values())
+    named = set(chain.from_iterable(pins_by_target(context).values()))
     for pin in context.request.placement:
         if pin not in named:
             raise Invalid("placement", str(pin), _expected(pin, context))

@@ -1,7 +1,6 @@
 """The CPUs that a request names for parts of guests and for processes. Everything else stays as it is."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import chain
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest.nova import require_clear
 from pinner.model.plan.plan import NO_ROLES, LeftOut, Roles, Wanted
-from pinner.model.plan.request import MANUAL
+from pinner.model.plan.request import MANUAL, RequestedPin
 from pinner.planning.objective_terms import SPREAD
 from pinner.planning.request.context import Context, vcpu_masks
 from pinner.planning.request.requested_pins import pins_by_target
@@ -29,23 +28,37 @@ class Manual:
     pursues: ClassVar[tuple[str, ...]] = tuple(sorted(SPREAD))
 
     def place(self, context: Context) -> Answer:
-        """Raises Invalid for the first pin whose CPUs break a rule. A flavor may ask for it in vain."""
+        """Raises Invalid for the first pin that breaks a rule, unless the context is lenient. A flavor may ask for it
+        in vain."""
         if not context.request.placement:
             left = (
                 LeftOut(guest.target, "the request has no placement, which names its CPUs") for guest in context.guests
             )
             return Answer(NO_ROLES, (), tuple(left))
-        pins = pins_by_target(context)
-        wanted = tuple(Wanted(target, pin.cpus, _reason(target, pin.cpus, context)) for target, pin in pins.items())
-        answer, owned = Answer(_roles(wanted), wanted), _owned(wanted, context)
-        staying = {target: cpus for target, cpus in vcpu_masks(context.snapshot, ()).items() if target not in pins}
-        for want in wanted:
-            broken = rules.broken(Answer(answer.roles, (want,)), context)
-            if why := next(chain(_of_others(want, owned, context), _isolated(want, staying, context), broken), ""):
-                raise Invalid("placement", str(pins[want.target]), f"CPUs that this part may have; {why}")
-        if why := next(rules.broken(answer, context), ""):
-            raise Invalid("placement", ", ".join(map(str, context.request.placement)), f"CPUs for all of them; {why}")
-        return replace(answer, warnings=tuple(_crowded(wanted, context)))
+        pins, left = pins_by_target(context), dict[Target, str]()
+        wanted = tuple(
+            Wanted(target, pin.cpus, _reason(target, pin.cpus, context)) for target, (pin, *_) in pins.items()
+        )
+        # A part that is left out keeps its CPUs, which another pin may name.
+        while wrong := dict(_wrong(wanted, pins, context)):
+            for target, why in wrong.items() if not context.lenient else ():
+                raise Invalid("placement", str(pins[target][-1]), f"CPUs that this part may have; {why}")
+            left |= wrong
+            wanted = tuple(want for want in wanted if want.target not in left)
+        unplaced = tuple(LeftOut(target, f"{pins[target][-1]}: {why}") for target, why in left.items())
+        return Answer(_roles(wanted), wanted, unplaced, tuple(_crowded(wanted, context)))
+
+
+def _wrong(
+    wanted: tuple[Wanted, ...], pins: Mapping[Target, tuple[RequestedPin, ...]], context: Context
+) -> Iterator[tuple[Target, str]]:
+    """Each pin that breaks a rule beside the others, with the reason."""
+    roles, owned, masks = _roles(wanted), _owned(wanted, context), vcpu_masks(context.snapshot, wanted)
+    for want in wanted:
+        twice = (f"each part once; {pin} names it, too" for pin in pins[want.target][:-1])
+        broken = rules.broken(Answer(roles, (want,)), context)
+        if why := next(chain(twice, _of_others(want, owned, context), _isolated(want, masks, context), broken), ""):
+            yield want.target, why
 
 
 def _crowded(wanted: Iterable[Wanted], context: Context) -> Iterator[str]:
@@ -81,11 +94,12 @@ def _owned(wanted: Iterable[Wanted], context: Context) -> dict[Target, CpuSet]:
     return {guest: union(sets) for guest, sets in owned.items()}
 
 
-def _isolated(want: Wanted, staying: Mapping[Target, CpuSet], context: Context) -> Iterator[str]:
-    """Isolated CPUs of the guest's vCPUs that stay: the kernel balances no load there."""
-    for target, cpus in staying.items():
-        both = cpus & want.cpus & context.allocatable.isolated
-        if both and target.owner == want.target.owner:
+def _isolated(want: Wanted, masks: Mapping[Target, CpuSet], context: Context) -> Iterator[str]:
+    """Isolated CPUs of the guest's other vCPUs: the kernel balances no load there."""
+    if not (isolated := want.cpus & context.allocatable.isolated):
+        return
+    for target, cpus in masks.items():
+        if target.owner == want.target.owner and target != want.target and (both := cpus & isolated):
             yield f"{target} has isolated CPUs {both}"
 
 

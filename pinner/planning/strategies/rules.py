@@ -141,9 +141,11 @@ def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
 def _unplaced(answer: Answer, context: Context) -> Iterator[str]:
     if not answer.unplaced:
         return
-    guests = {guest.target for guest in context.guests}
+    known = {guest.target for guest in context.guests}
+    if context.request.placement:
+        known.update(context.threads)
     for target, times in Counter(left.target for left in answer.unplaced).items():
-        if target not in guests:
+        if target not in known:
             yield f"{target} is listed as unplaced, but is not among the guests to place"
         if times > 1:
             yield f"{target} is listed as unplaced {times} times"

@@ -36,7 +36,7 @@ COMMON = ("housekeeping", "emulator", "busy_threshold", "guests", "processes")
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A strategy's placement, whatever the host's present affinities. Each guest of the context is in ``wanted`` with
-    all its parts, or once in ``unplaced``."""
+    all its parts, or once in ``unplaced``. Of a placement by hand, both have parts and processes."""
 
     roles: Roles
     wanted: tuple[Wanted, ...]

@@ -1,5 +1,6 @@
 """Placement by hand: a request that names CPUs for parts of guests and for processes."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import MANUAL, Request, RequestedPin
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement import drifts, record
-from pinner.planning.planner import plan, plan_from_placement
+from pinner.planning.planner import plan, plan_from_placement, require_possible
 from pinner.planning.questions.explanation import explain_placement
 
 
@@ -124,6 +125,66 @@ def test_a_policys_guests_and_processes_may_be_absent() -> None:
     assert plan_from_placement(here, "s", by_hand(*FOURTH), None).wanted == ()
 
 
+def left_out(made: Plan) -> dict[str, str]:
+    return {str(left.target): left.why for left in made.unplaced}
+
+
+def with_pinned_guest(host: Snapshot, mask: str) -> Snapshot:
+    """An operator pins another guest's vCPU there."""
+    pinned = guest(3, 1, host.topology.online, pins=(mask,))
+    pinned = replace(pinned, operator_pins=(OperatorPin("vcpu", 0, cpus(mask), "live"),))
+    return replace(host, guests=(*host.guests, pinned))
+
+
+@pytest.mark.parametrize(
+    ("change", "parts", "why"),
+    [
+        (
+            lambda host: replace(host, topology=interleaved(20, offline="5")),
+            {"emulator", "vhost 11600"},
+            "g1 emulator=5: guest g1 .* may not allocate: 5 is offline",
+        ),
+        (lambda host: with_pinned_guest(host, "6"), {"vcpu 0"}, "g1 vcpu 0=6: vCPUs of guest g3 have CPUs 6 to"),
+    ],
+    ids=["offline", "pinned"],
+)
+def test_a_policy_leaves_out_a_part_that_cannot_have_its_cpus_and_places_the_others(change, parts, why) -> None:
+    here = documented_host()
+    made = plan(here, "s", by_hand(*FOURTH))
+    now, placement = change(here), record(made, here, None)
+    again = plan_from_placement(now, "t", made.request, placement)
+    assert set(left_out(again)) == {f"guest g1 {part}" for part in parts}
+    assert all(re.match(why, reason) for reason in left_out(again).values())
+    assert set(table(again)) == set(table(made)) - set(left_out(again))
+    assert {str(drift.target) for drift in drifts(again, placement, now)} == set(table(again))
+    assert (again.worse, again.blocked) == ("", "")
+    for refused in (lambda: plan(now, "t", made.request), lambda: require_possible(now, made.request)):
+        with pytest.raises(Invalid, match="placement: "):
+            refused()
+
+
+def test_a_policy_leaves_a_cpu_to_a_guest_that_cannot_leave_it() -> None:
+    top, online = plain(8, offline="2"), cpus("0-1,3-7")
+    here = snapshot(top, [guest(1, 1, online, pins=("4",)), guest(2, 1, online, pins=("3",))])
+    request = by_hand(pin("g1", "vcpu", "3", 0), pin("g2", "vcpu", "2", 0))
+    made = plan_from_placement(here, "s", request, None)
+    assert made.changes == ()
+    assert left_out(made) == {
+        "guest g1 vcpu 0": "g1 vcpu 0=3: vCPUs of guest g2 have CPUs 3 to themselves",
+        "guest g2 vcpu 0": "g2 vcpu 0=2: guest g2 vcpu 0 is placed on CPUs that pinner may not allocate: 2 is offline",
+    }
+
+
+def test_a_policy_leaves_out_a_part_that_is_named_by_name_and_by_uuid() -> None:
+    here = documented_host()
+    request = by_hand(*FOURTH, pin(here.guests[0].uuid, "vcpu", "9", 0))
+    made = plan_from_placement(here, "s", request, None)
+    assert {target: why.partition("; ")[2] for target, why in left_out(made).items()} == {
+        "guest g1 vcpu 0": f"{request.placement[0]} names it, too"
+    }
+    assert "guest g1 vcpu 1" in table(made)
+
+
 @pytest.mark.parametrize(
     ("pins", "expected"),
     [
@@ -137,7 +198,7 @@ def test_a_policys_guests_and_processes_may_be_absent() -> None:
         ([pin("g1", "vcpu", "8-9", 0)], "8-9 are isolated from the kernel's scheduler"),
         ([pin("g1", "emulator", "8")], "8 is isolated from the kernel's scheduler"),
         ([pin("300", "process", "9")], "9 is isolated from the kernel's scheduler"),
-        ([pin("g1", "vcpu", "8", 0), pin("g1", "vcpu", "8", 1)], "isolated CPUs 8 get several threads each"),
+        ([pin("g1", "vcpu", "8", 0), pin("g1", "vcpu", "8", 1)], "guest g1 vcpu 1 has isolated CPUs 8"),
         ([pin("g1", "emulator", "3")], "vCPUs of guest g2 have CPUs 3 to themselves"),
         ([pin("300", "process", "0,3")], "vCPUs of guest g2 have CPUs 3 to themselves"),
         ([pin("g1", "vcpu", "5", 0)], "Nova's cpu_dedicated_set 5 (CPUs 5)"),

@@ -26,10 +26,14 @@ def agent(tmp_path, clock):
 
 
 @pytest.fixture
-def service(store, agent, clock):
-    parts = compose_service(agent, store, clock)
-    with closing(parts) as made:
-        yield made.service
+def parts(store, agent, clock):
+    with closing(compose_service(agent, store, clock)) as made:
+        yield made
+
+
+@pytest.fixture
+def service(parts):
+    return parts.service
 
 
 def place(service, *pins):
@@ -68,6 +72,23 @@ def test_drift_from_it_is_found_and_a_policy_corrects_it(service, agent):
     service.set_policy("h1", Policy(Request(placement=FOURTH), "enforce"), ANN)
     place(service, *FOURTH)
     assert service.drift("h1").drifts == ()
+
+
+def test_a_policy_names_the_part_that_cannot_have_its_cpus_and_keeps_the_others(parts, service, agent):
+    service.set_policy("h1", Policy(Request(placement=FOURTH), "enforce"), ANN)
+    place(service, *FOURTH)
+    in_place = agent.host.kernel()
+    for part in ("vcpu 1", "emulator"):
+        (target,) = (target for target in agent.host.threads if str(target) == f"guest g1 {part}")
+        agent.host.move(agent.host.threads[target][0].tid, "0-39")
+    pinned = replace(guest(3, 1, cpus("0-39"), pins=("6",)), operator_pins=(OperatorPin("vcpu", 0, cpus("6"), "live"),))
+    agent.host.taken = replace(agent.host.taken, guests=(*agent.host.taken.guests, pinned))
+    seen = service.drift("h1")
+    assert ({str(each.target) for each in seen.drifts}, seen.error) == ({"guest g1 vcpu 1", "guest g1 emulator"}, "")
+    assert [str(left.target) for left in seen.unplaced] == ["guest g1 vcpu 0"]
+    report = parts.reconciler.reconcile("h1", "resync")
+    assert (report.drifts, report.error, report.unplaced) == ((), "", seen.unplaced)
+    assert {tid: mask for tid, mask in agent.host.kernel().items() if tid in in_place} == in_place
 
 
 def test_an_enforced_policy_of_another_request_refuses_it(service):
