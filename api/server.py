@@ -49,8 +49,7 @@ class Server:
         return self.urls[0]
 
     def stop(self) -> None:
-        """Accept no more requests, end every stream, and wait for the requests in progress, even for a whole sample.
-        Can be repeated."""
+        """Accept no more requests, end each stream, and wait for requests in progress, even a sample. Repeatable."""
         if self._loop.is_closed():
             return
         self.heartbeat.end()
@@ -69,8 +68,7 @@ def serve(
     tls: ssl.SSLContext | None = None,
     limits: ClientLimits | None = None,
 ) -> Server:
-    """The server closes the bound ``sockets`` (AF_UNIX, AF_INET, AF_INET6) when it stops. With ``tls`` the TCP sockets
-    speak TLS only."""
+    """The bound ``sockets`` (AF_UNIX, AF_INET, AF_INET6) are closed at the end. With ``tls``, TCP speaks TLS only."""
     return Server(app, sockets, tls, replace(limits or ClientLimits(), body_bytes=app.config["MAX_CONTENT_LENGTH"]))
 
 

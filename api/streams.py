@@ -19,8 +19,7 @@ MEDIA = "text/event-stream"
 MAX_STREAMS = 8
 """Each open stream occupies one of the server's threads (server.THREADS)."""
 KEEP_ALIVE = 10.0
-"""Seconds without an event after which a comment is sent: proxies keep the connection, and the server notices a client
-that has gone."""
+"""Seconds without an event until a comment is sent: proxies keep the connection, and a client that left is noticed."""
 
 
 class Streams:

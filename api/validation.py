@@ -1,6 +1,5 @@
 """Strict validation of requests: an invalid value is refused, with its field and the value. APIFlask's own adapter
-converts strings to numbers, accepts NaN and repeated query parameters, ignores the media type, and does not name the
-value."""
+converts strings to numbers, accepts NaN and repeated parameters, ignores the media type, and names no value."""
 
 import json
 from dataclasses import dataclass
@@ -85,8 +84,7 @@ def _single(request: Request) -> dict[str, str]:
 
 
 def _require_clear(pairs: list[tuple[str, Any]]) -> None:
-    """Raises Invalid for a field twice in an object, of which programs take different values, and for NUL, which no
-    database takes."""
+    """Raises Invalid for a repeated field, which programs read differently, and for NUL, which no database takes."""
     names: set[str] = set()
     for name, value in pairs:
         if name in names:

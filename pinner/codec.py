@@ -25,13 +25,11 @@ _BOUNDS: Mapping[str, Mapping[str, Any]] = {
     "float": {"ge": -(2.0**63), "le": 2.0**64, "allow_inf_nan": False},
     "datetime": {"ge": datetime(1, 1, 2, tzinfo=UTC), "le": datetime(9999, 12, 30, tzinfo=UTC)},
 }
-"""Kernel and libvirt count in 64 bits. Sums and products of such numbers are finite. Such a time exists in each time
-zone."""
+"""Kernel and libvirt count in 64 bits. Sums and products of such numbers are finite. Each time zone has such a time."""
 
 
 def failing_fast(schema: Any, handler: "GetCoreSchemaHandler") -> Any:
-    """pydantic reads no further item of a collection after the first wrong one: it would keep a kilobyte for each wrong
-    field of a million."""
+    """pydantic reads no item of a collection after the first wrong one: a million errors would take a gigabyte."""
     return _limited(schema, handler, _FAIL_FAST)
 
 

@@ -85,8 +85,7 @@ def _audit_refusal(response: Response) -> None:
 
 
 def _check_size() -> None:
-    """Another WSGI server would read the whole body into memory, so this is the first check (the embedded one has
-    refused it)."""
+    """Another WSGI server would read the body into memory, so this comes first (the embedded one has refused it)."""
     if "Transfer-Encoding" in request.headers:
         encoding = request.headers["Transfer-Encoding"]
         raise LengthRequired(f"Transfer-Encoding: {encoding!r} is not accepted; send the body with a Content-Length")

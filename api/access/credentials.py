@@ -40,8 +40,7 @@ class _Failures:
 
 
 class Throttle:
-    """How long a key has to wait after failures: 1, 2, 4 ... LONGEST_SECONDS. ``clock`` gives seconds that only
-    increase."""
+    """How long a key waits after failures: 1, 2, 4 ... LONGEST_SECONDS. ``clock`` gives seconds that only increase."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -21,8 +21,7 @@ class TlsFiles:
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext | None:
-    """None without a certificate. Raises Invalid. TLS 1.2 is the oldest version (RFC 9325). Reads the key, so call it
-    before root is given up."""
+    """None without a certificate. TLS 1.2 or newer (RFC 9325). Reads the key, so it needs root. Raises Invalid."""
     if not files.certificate:
         for option in ("key", "client_ca", "client_required"):
             if value := getattr(files, option):

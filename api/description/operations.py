@@ -18,8 +18,7 @@ CONDITIONAL: Json = {HEADERS: [IF_MATCH, IF_NONE_MATCH]}
 
 
 def may_raise(*kinds: type[PinnerError]) -> Json:
-    """The errors of an operation beside those of all, for ``doc(extensions=)``. An agent that may be unreachable may
-    also be busy."""
+    """An operation's errors beside those of all, for ``doc(extensions=)``. An unreachable agent may also be busy."""
     codes = {kind.code for kind in kinds} | ({Busy.code} if HostUnreachable in kinds else set())
     return {CODES: sorted(codes)}
 

@@ -117,8 +117,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def eof_received(self) -> bool:
-        """The end of the client's sending side ends the connection: a waiting request is not carried out, a stream ends
-        at once."""
+        """The end of the client's sending ends the connection: a waiting request is not carried out, a stream ends."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002

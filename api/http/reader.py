@@ -37,8 +37,7 @@ class ClientLimits:
     pipelined: int = 16
     """Requests that one client may send before it reads the first answer. Together they may be as large as one."""
     held_bytes: int = 64 * 1024 * 1024
-    """Unread answers, and requests that no worker answers yet, of all connections. Above it the connection with the
-    most is dropped."""
+    """Unread answers, and requests without a worker, of all connections. Beyond, the one with most is dropped."""
 
 
 Phase = Literal["idle", "head", "body"]
@@ -131,8 +130,7 @@ class RequestReader:
         self._request.body += part
 
     def on_message_complete(self) -> None:
-        """llhttp ends a message that offers an upgrade at its head. pinner ignores the offer (RFC 9110, section 7.8),
-        and reads the body itself."""
+        """llhttp ends a message with an offer to upgrade; pinner ignores that (RFC 9110, 7.8), and reads the body."""
         self._missing = self._announced - len(self._request.body)
         if not self._missing:
             self._end_request()

@@ -67,8 +67,7 @@ class Serving:
         self._tick()
 
     def admit(self, connection: Connection) -> bool:
-        """At the limit, drop the connection whose client the server has waited for longest. False: there is none, or
-        the server stops."""
+        """At the limit, drop the connection whose client takes longest. False: there is none, or the server stops."""
         if self.ending:
             return False
         if len(self._connections) >= self.limits.connections:

@@ -1,5 +1,4 @@
-"""The schemas of requests, which refuse unknown fields, and of the answers that are no values of pinner.model or of
-pinner.service.protocol."""
+"""Schemas of requests, which refuse unknown fields, and of answers that are not of pinner.model or service.protocol."""
 
 from apiflask.schema_adapters import registry
 

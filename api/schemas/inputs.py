@@ -74,8 +74,7 @@ CpuList = Annotated[
 
 
 class Input(BaseModel):
-    """A part of a request: strict types, no unknown fields, no NaN; nothing is read after the first wrong item of a
-    list."""
+    """A part of a request: strict types, no unknown fields, no NaN; no item of a list is read after a wrong one."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True

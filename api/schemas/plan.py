@@ -100,8 +100,7 @@ class PlanParameters(Input):
     solver_budget: Annotated[int, Field(ge=0, le=MAX_BUDGET), Whole] = _DEFAULT.solver_budget
     """How many nodes of its search tree the solver of `optimal` may visit."""
     released_guests: Names = _DEFAULT.released_guests
-    """Names or UUIDs of guests to place also outside the CPUs of their definition (<vcpu cpuset>) and of an operator's
-    pins."""
+    """Names or UUIDs of guests to place also outside their definition's CPUs (<vcpu cpuset>) and an operator's pins."""
     excluded_guests: Names = _DEFAULT.excluded_guests
     """Names or UUIDs of guests that the plan must not change."""
     excluded_processes: Names = _DEFAULT.excluded_processes
@@ -109,15 +108,13 @@ class PlanParameters(Input):
     nova_emulators: bool = _DEFAULT.nova_emulators
     """Also place the emulator threads of guests that Nova pinned, unless Nova gives them CPUs."""
     minimum_cores: Annotated[int, Field(ge=1, le=MAX_CPUS), Whole] | None = _DEFAULT.minimum_cores
-    """The fewest cores of each NUMA node that housekeeping, emulators and vCPUs get each. Default: [host]
-    minimum_cores."""
+    """The fewest cores of each NUMA node for housekeeping, emulators and guests each. Default: [host] minimum_cores."""
     rebalance: bool
     weights: Annotated[Weights, Field(default_factory=Weights)]
     """The weights of the objective's terms, each in its tier."""
 
     moves: Annotated[int, Field(ge=0, le=MAX_MOVES), Whole] = _DEFAULT.moves
-    """How many guests that have a place may move in one plan because of new guests, to make room for them or to improve
-    the objective."""
+    """How many placed guests may move in one plan because of new ones, to make room or to improve the objective."""
     remedies: Annotated[
         tuple[SettingName, ...],
         Field(

@@ -86,8 +86,7 @@ class CapacityQuery(Input):
     vcpus: Annotated[int | None, Field(ge=1, le=MAX_CPUS), Scalar] = None
     """Only guests of so many vCPUs."""
     memory_kib: Annotated[int | None, Field(ge=0, le=MAX_MEMORY_KIB), Scalar] = None
-    """Also plan guests of so much memory, and of `vcpus` (default: 1), to find how many fit exactly. 0: their memory
-    does not count."""
+    """Also plan guests of so much memory and of `vcpus` (default: 1): how many fit exactly. 0: of any memory."""
     page_kib: Annotated[int, Field(ge=0, le=MAX_MEMORY_KIB), Scalar] = 0
     """The size of the huge pages of this memory; 0: normal pages. Only with `memory_kib`."""
 

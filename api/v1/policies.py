@@ -83,8 +83,7 @@ def etag(policy: Policy) -> dict[str, str]:
 
 
 def expected_revisions(host: str) -> Expected:
-    """The revisions that If-Match or If-None-Match accepts (RFC 9110, section 13). Raises Invalid and
-    PreconditionFailed."""
+    """The revisions that If-Match or If-None-Match accepts (RFC 9110, 13). Raises Invalid and PreconditionFailed."""
     match, none_match = request.headers.get("If-Match"), request.headers.get("If-None-Match")
     if none_match not in (None, "*"):
         raise Invalid("If-None-Match", none_match, "*: only where the host has no policy")

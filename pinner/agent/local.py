@@ -182,8 +182,7 @@ class LocalAgent:
                     self._idle.add(subject)
 
     def _undone(self, run: Run) -> str:
-        """Empty where nothing of it is in force. Idle calls must not keep anybody from a rollback with something to
-        undo."""
+        """Empty where nothing of it is in force. Idle calls must keep nobody from a rollback with something to undo."""
         for record in self._journal.in_force(run.host):
             if run.undoes in ("", record.run if isinstance(record, Damaged) else record.entry.run):
                 return run.undoes or "all runs"
@@ -212,8 +211,7 @@ class LocalAgent:
         )
 
     def _require_open(self, run: Run) -> None:
-        """Raises RunConflict where the run was closed before it began. A late call is no attack, so the trail gets no
-        refusal."""
+        """Raises RunConflict where the run was closed before it began: no attack, so the trail has no refusal."""
         with suppress(NotFound):
             if (journaled := self._journal.run(run.id)).error == NEVER_BEGUN:
                 LOG.warning("run %s begins too late, and is refused: it was closed", run.id)
@@ -355,8 +353,7 @@ def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admissi
 
 
 def require_settings(plan: Plan, inventory: Callable[[frozenset[TargetKind]], Snapshot]) -> None:
-    """Raises Invalid for a plan whose settings all do not exist now: it begins no run. Settings inside a guest count as
-    existing."""
+    """Raises Invalid for a plan none of whose settings exists now: it begins no run. Those inside a guest count."""
     kinds = frozenset(change.target.kind for change in plan.changes)
     if not kinds & set(SETTINGS) or not kinds <= set(ALONE) - set(INSIDE):
         return

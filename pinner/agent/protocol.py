@@ -17,8 +17,7 @@ from pinner.model.run.journal import Entry, Run
 from pinner.model.snapshot import Snapshot
 
 Progress = Callable[[Entry, int], None]
-"""Gets an entry and the number of entries: first an ``intent``, when the journal has the run and nothing is changed,
-then after every change."""
+"""Gets an entry and the number of entries: first an ``intent``, when the journal has the run, then each change."""
 
 
 class Agent(Protocol):
@@ -39,8 +38,7 @@ class Agent(Protocol):
         journal has no run. If a later change fails, the run ends as ``applied_partly``, ``undone`` or ``failed``."""
 
     def rollback(self, run: Run, progress: Progress) -> Run:
-        """Undo the changes of the run ``run.undoes`` in reverse, or of all runs of the host. Raises NotFound,
-        RunConflict, HostBusy."""
+        """Undo the run ``run.undoes`` in reverse, or all runs of the host. Raises NotFound, RunConflict, HostBusy."""
 
     def run(self, run: str) -> Run:
         """The journal's. Raises NotFound; then it has changed nothing, but its call may be on its way: only

@@ -1,5 +1,4 @@
-"""Applies a plan, and rolls back one run or all runs. The journal has each change before it is made; then the kernel is
-read back."""
+"""Applies a plan; rolls back one run or all. The journal has each change before it is made; the kernel is read back."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -123,8 +122,7 @@ def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterat
 
 
 def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime, admission: Admission) -> Iterator[Entry]:
-    """Ended targets begin as ``gone``, unreadable guests as ``failed``: a recovery has no other sign that the agent's
-    rules were not applied."""
+    """Ended targets begin as ``gone``, unreadable guests as ``failed``: so a recovery knows: no rule was applied."""
     guests = {change.target.owner for change in changes if run.persist and change.target.kind in DEFINED}
     definitions = {guest: host.guests.definition(guest) for guest in guests - admission.unread.keys()}
     for seq, change in enumerate(changes, start=1):

@@ -44,8 +44,7 @@ class Notes:
         corrected: Sequence[Entry] = (),
         reported: Iterable[Entry] = (),
     ) -> None:
-        """``corrected``: entries of other runs, which the end of the run replaces. Several threads may note, each other
-        entries."""
+        """``corrected``: other runs' entries, which the end replaces. Several threads may note, each other entries."""
         self.run = run
         self.total = total
         self.journal = journal

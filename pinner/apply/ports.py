@@ -41,8 +41,7 @@ class GuestPort(Protocol):
     def restore_saved(
         self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
     ) -> None:
-        """In a guest's saved image, each part of ``pins`` gets its pin of ``former``, or none; the metadata gets
-        ``names``. Raises like Host.pin."""
+        """In a saved image, ``pins`` become ``former`` or go; the metadata gets ``names``. Raises like Host.pin."""
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
         """Write these names into the guest's metadata, where not None. Raises like Host.pin."""
@@ -58,8 +57,7 @@ class GuestPort(Protocol):
 
 
 class Host(Protocol):
-    """Several threads may use it, each for other guests. A method for a target or a guest (by UUID) raises Gone where
-    it has ended."""
+    """Threads may share it, each for other guests. Methods for a target or a guest (UUID) raise Gone once it ended."""
 
     @property
     def guests_at_once(self) -> int: ...
@@ -72,12 +70,10 @@ class Host(Protocol):
     def online(self) -> CpuSet: ...
 
     def bounds(self) -> Bounds:
-        """Nova's CPUs and the excluded guests. Raises HostUnreachable, NotPermitted, Busy, and Invalid for a CPU set of
-        Nova's configuration."""
+        """Nova's CPUs, excluded guests. Raises HostUnreachable, NotPermitted, Busy; Invalid for a CPU set of Nova's."""
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
-        """The kernel's masks of the live threads, by thread id. A partition has all movable threads of the host; work
-        queues have none."""
+        """The live threads' masks by thread id. A partition has the host's movable threads; work queues have none."""
 
     def kernel_threads(self) -> frozenset[ThreadKey]: ...
 
@@ -202,11 +198,9 @@ class Admission:
     plan: Plan
     """Without what is not on the host."""
     ended: frozenset[Target] = frozenset()
-    """The processes and settings that the agent's inventory lacks, so the rules were not applied: nobody makes their
-    changes."""
+    """Processes and settings that the agent's inventory lacks: no rules were applied, so nobody makes their changes."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """The guests (by UUID) that cannot be read now, with the reason. Their changes, without the rules applied, fail
-    alone."""
+    """Guests (by UUID) that cannot be read now, and why. Their changes, without the rules applied, fail alone."""
     require_permitted: Callable[[], None] = lambda: None
     """Raises Refused or NovaConflict for a change against the agent's rules, after the plan is known not to be stale.
     By default the plan is this process's own."""

@@ -26,8 +26,7 @@ RecoveryPolicy = Literal["back", "forward"]
 def recover(
     host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[[], datetime], boot: str = ""
 ) -> Run | None:
-    """A run of another boot than ``boot``, or with a damaged record, is undone in any case. Raises StoreUnavailable;
-    the run stays open then."""
+    """A run of another boot, or with a damaged record, is undone. Raises StoreUnavailable: the run stays open."""
     run = journal.interrupted()
     if run is None:
         return None

@@ -1,5 +1,4 @@
-"""Works on several guests at once: calls of libvirt mostly wait. Processes, which may be relatives, come one after the
-other."""
+"""Works on several guests at once: calls of libvirt mostly wait. Processes, perhaps relatives, come one by one."""
 
 import signal
 import threading
@@ -65,8 +64,7 @@ def with_busy_last(
 @contextmanager
 def _held_interrupts(on_interrupt: Callable[[BaseException], None]) -> Iterator[None]:
     """Raises at the end what the handler of SIGINT raises; ``on_interrupt`` gets it at once, and must take no lock. An
-    exception between any two instructions of the main thread could leave a lock taken, or end the wait for the
-    threads."""
+    exception between any two instructions of the main thread could leave a lock taken, or end its wait for threads."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield

@@ -155,8 +155,7 @@ class Transaction:
         return self._note(step.entry, "done")
 
     def _abort(self, failed: Entry, *, later: bool) -> None:
-        """``later``: when all other groups are made. The journal has the failure first, so that a recovery undoes this
-        group."""
+        """``later``: when the other groups are made. The journal has the failure first: a recovery undoes the group."""
         group, error = group_of(failed.change.target), self._errors[failed.seq]
         self._failures[group] = (failed, error)
         if later and self._in_groups({group}, tuple(self._in_place.values())):

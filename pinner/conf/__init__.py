@@ -1,5 +1,4 @@
-"""pinner's configuration options by group, read and checked: oslo.config ignores unknown names. Only ``pinner.wiring``
-reads them."""
+"""pinner's options by group, read and checked: oslo.config ignores unknown names. Only ``pinner.wiring`` reads them."""
 
 import difflib
 import math

@@ -22,8 +22,7 @@ IRQBALANCE = "irqbalance"
 
 @dataclass(frozen=True, slots=True)
 class Cpuset:
-    """``path`` is below the controller's mount. Empty ``cpus`` restrict nothing. libvirt made a ``part`` for one part
-    of a guest."""
+    """``path`` is below the controller's mount. No ``cpus``: no restriction. ``part``: libvirt made it for that."""
 
     path: str
     cpus: CpuSet

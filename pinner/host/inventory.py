@@ -159,8 +159,7 @@ def _guests(root: Path, libvirt: Guests | None, inputs: SnapshotInputs, *, memor
 
 
 def baseline_of(root: Path, topology: Topology, placed: Collection[CpuSet] = ()) -> CpuSet:
-    """The online CPUs of process 1, which is restricted on purpose only; else, or where pinner placed it, all CPUs with
-    load balancing."""
+    """The online CPUs of process 1, restricted on purpose only; else, or where pinner placed it, all balanced CPUs."""
     balanced = topology.online - topology.isolated
     try:
         affinity = next(thread.affinity for thread in procfs.threads_of(root, 1) if thread.tid == 1)

@@ -89,8 +89,7 @@ class LiveHost:
         return frozenset(thread.key for thread in sampling.Sampler(ROOT).movable(kernel=True))
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
-        """Absent and offline CPUs are refused here: libvirt drops them silently, and a pin that it refuses may still
-        have changed the host."""
+        """Refuses absent and offline CPUs: libvirt drops them silently, and a failed pin may change the host."""
         online = self.online()
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")

@@ -226,8 +226,7 @@ class StillApplied(PinnerError):
 
 
 def remove_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool, purge: bool, force: bool) -> None:
-    """The state and a changed configuration stay, except with ``purge``. Raises StillApplied, except with ``force``,
-    Invalid and PinnerError."""
+    """Without ``purge`` state and changed configuration stay. Raises StillApplied without ``force``, PinnerError."""
     check_host(layout)
     if not force and (why := still_applied(layout.state)):
         raise StillApplied(why)

@@ -38,8 +38,7 @@ def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool)
 
 
 def write(path: Path, text: str, mode: int = 0o644, drafts: Path | None = None) -> None:
-    """In one step: another program may read or run the file at any moment. Raises Invalid, and leaves the file as
-    before."""
+    """In one step: a program may read or run the file at any moment. Raises Invalid, and leaves the file as before."""
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         whole_file.replace(path, text.encode(), mode, drafts)

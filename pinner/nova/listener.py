@@ -30,8 +30,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """oslo.messaging calls it with each notification of priority info. It raises nothing: invalid ones are
-    quarantined."""
+    """oslo.messaging calls it with each notification of priority info. Raises nothing: invalid ones are quarantined."""
 
     def __init__(self, queue: DeliveryQueue, quarantine: Quarantine) -> None:
         self._queue = queue

@@ -86,6 +86,5 @@ def _store(file: Path, lines: Sequence[ChartLine], name: str, begin: int, step: 
 
 
 def _escaped(label: str) -> str:
-    """A guest chooses its name: a colon ends a label, and a backslash begins a code that cannot be escaped at its
-    end."""
+    """A guest chooses its name: a colon ends a label, a backslash begins a code that cannot be escaped at its end."""
     return visible(label).replace("\\", "/").replace(":", "\\:")

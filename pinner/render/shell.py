@@ -14,8 +14,7 @@ _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"
 
 
 def render(plan: Plan) -> str:
-    """virsh and taskset (util-linux) make the plan's changes live; comments undo them, last change first. A blocked
-    plan gives comments only."""
+    """virsh and taskset (util-linux) make the changes live; comments undo them in reverse. Blocked: only comments."""
     lines = [
         "#!/bin/sh",
         _comment(f"pinner {plan.id} for host {plan.host}, strategy {plan.request.strategy}"),
@@ -116,6 +115,5 @@ def _line(command: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """Owners choose the names of guests and processes: a line break would end the comment, an escape sequence rewrite
-    the terminal."""
+    """Owners choose guests' and processes' names: a line break would end the comment, an escape harm the terminal."""
     return "# " + "".join(character if character.isprintable() else "?" for character in text)

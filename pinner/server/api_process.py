@@ -92,8 +92,7 @@ def start(
 
 
 def serve_alone(config: cfg.ConfigOpts, address: ApiAddress) -> None:
-    """For an agent in another process; until it runs, requests that need it are answered host_unreachable. Raises
-    Invalid for root and nobody."""
+    """For an agent in another process; without it, answers are host_unreachable. Raises Invalid for root and nobody."""
     user = os.geteuid()
     account = privileges.numbered(user, os.getegid())
     if wrong := privileges.unsuitable(user, account.pw_name):
@@ -118,8 +117,7 @@ def run(
     agent_ready: int,
     tls: ssl.SSLContext | None,
 ) -> int:
-    """Give up root in this forked process and serve from a byte at ``agent_ready`` until its other end is closed;
-    returns the exit status."""
+    """Give up root in this forked process; serve from a byte at ``agent_ready`` to its end; returns the status."""
     try:
         agent = wiring.agent_client(config)
         installation.keep_readable(account)

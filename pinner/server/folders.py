@@ -26,8 +26,7 @@ def lock(state: Path) -> int:
 
 
 def lock_api(state: Path, *, wait_seconds: float = 0.0) -> int | None:
-    """Like ``lock`` for the API's part; None before the agent's first start, which makes it. The API of a killed agent
-    ends a moment later."""
+    """``lock`` for the API's part; None before the agent's first start. A killed agent's API ends a moment later."""
     try:
         return _locked(state / "api", wait_seconds)
     except FileNotFoundError:

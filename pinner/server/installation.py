@@ -1,7 +1,6 @@
 """Keeps pinner's installation readable for the API's process without root: Python imports modules late, also from below
 a closed folder such as root's home. The process gets mounts in which an empty folder with only the installation hides
-the closed one; where these are not allowed, Python searches open descriptors, which also lead to what everybody may
-read beside the folder."""
+the closed one; without such mounts, Python searches open descriptors, which also lead to what all may read there."""
 
 import ctypes
 import os

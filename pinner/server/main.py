@@ -25,8 +25,7 @@ from pinner.worker import Heartbeat
 
 
 def serve(config_files: list[Path] | None, bind: str | None, port: int | None, only: str | None = None) -> None:
-    """Returns after SIGINT or SIGTERM. Raises PinnerError where serving cannot begin, or the API's process was
-    killed."""
+    """Returns after SIGINT or SIGTERM. Raises PinnerError where serving cannot begin, or the API process was killed."""
     use_one_heap()
     config = wiring.configuration(config_files)
     _require_own_log(config)

@@ -79,8 +79,7 @@ def other_owner(url: str) -> pwd.struct_passwd | None:
 
 
 def require_closed(url: str, user: int) -> None:
-    """Raises Invalid for an SQLite file, or its folder, that everybody can write, and so replace the audit trail.
-    ``user``: who opens it."""
+    """Raises Invalid for an SQLite file or folder that everybody can write: the audit trail. ``user``: who opens it."""
     if file := sqlite_file(url):
         for folder in (file.parent, file.resolve().parent):
             owners.require_closed(folder, FIELD, user)

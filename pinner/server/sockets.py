@@ -38,8 +38,7 @@ class ApiAddress:
 
 
 def listen(address: ApiAddress, undo: ExitStack, *, wait_seconds: float = 0.0) -> list[socket.socket]:
-    """``undo`` closes the sockets and removes the Unix socket. ``wait_seconds``: for the end of another API. Raises
-    Invalid."""
+    """``undo`` closes and removes the sockets. ``wait_seconds``: for the end of another API. Raises Invalid."""
     as_root = os.geteuid() == 0
     group, mode = (group_id(address.group), 0o660) if as_root else (-1, 0o600)
     listening = [listen_unix(address.unix, "[api] socket", group=group, mode=mode, wait_seconds=wait_seconds)]
@@ -118,8 +117,7 @@ def answers(path: Path) -> bool:
 
 
 def inherited() -> list[socket.socket]:
-    """By sd_listen_fds(3), whose variables are removed. Raises Invalid for a descriptor of no listening stream
-    socket."""
+    """By sd_listen_fds(3), whose variables are removed. Raises Invalid for one that is no listening stream socket."""
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "0")
     os.environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()):

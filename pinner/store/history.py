@@ -33,8 +33,7 @@ _OPTIONAL = PING_SERIES
 """A file has them from their first value on: most guests are not pinged."""
 _LOSS_OF = ("drops", "packets_in", "packets_out")
 ENDED_FILES = 100
-"""Files of ended guests, 52 MiB. Test systems start hundreds of guests a day; a run's outcome reads the files within
-minutes."""
+"""Files of ended guests, 52 MiB. Test systems start hundreds a day; a run's outcome reads the files within minutes."""
 _SMALL_STEP_SECONDS = 60
 """If the clock was set back by less, nothing is kept until it has caught up: a month's values are worth more."""
 _EARLIEST = datetime(1980, 1, 1, tzinfo=UTC)
@@ -172,8 +171,7 @@ def _is_damaged(file: Path, error: BaseException) -> bool:
 
 
 def _newest(file: Path, second: int) -> int | None:
-    """The second of the newest value; None without a file. One whose clock was far ahead is put aside: it takes no
-    values."""
+    """The newest value's second; None without a file. One with a clock far ahead is put aside: it takes no values."""
     if not file.exists():
         return None
     newest = int(rrdtool.last(str(file)))

@@ -39,8 +39,7 @@ class Policies(Repository):
         expected: Expected = None,
         setback: Setback | None = None,
     ) -> None:
-        """Replaces the earlier policy with its setback. Raises PreconditionFailed where that has none of the
-        ``expected`` revisions."""
+        """Replaces policy and setback. Raises PreconditionFailed where it has none of the ``expected`` revisions."""
         values = {
             "set_at": at,
             "body": codec.dump(policy).decode(),

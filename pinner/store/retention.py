@@ -75,8 +75,7 @@ class Retention(Repository):
         return self._purge(table, ended, dry_run=dry_run)
 
     def purge_heads(self, before: datetime, *, dry_run: bool = False) -> int:
-        """The last head of each host, and heads that the audit trail names, stay; a later head covers the same
-        records."""
+        """Each host's last head, and heads that the audit trail names, stay; a later head covers the same records."""
         table, audit = tables.agent_heads, tables.audit.c
         old = sa.select(table.c.host, table.c.seq, table.c.hash).where(tables.is_before(table.c.at, before))
         with reading(self._engine) as connection:
@@ -106,8 +105,7 @@ class Retention(Repository):
         return hints.forget(host, [guest for guest in hints.old(host, before) if not is_kept(guest)], before)
 
     def old_records(self, before: datetime, now: datetime) -> OldRecords | None:
-        """Those before the first record from the moment to now: a later time is of a wrong clock. Completes a purge
-        that was killed."""
+        """Those before the first record from the moment to now: later times are wrong. Completes a killed purge."""
         self._delete_all_purged()
         audit = tables.audit.c
         with reading(self._engine) as connection:

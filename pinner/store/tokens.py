@@ -15,8 +15,7 @@ class Tokens(Repository):
     def create(
         self, name: str, role: Role, host: str, expires_at: datetime | None, at: datetime, caller: Caller
     ) -> tuple[Token, str]:
-        """Returns the row, and the token's text, which cannot be read again. ``host``: the only one for it; empty:
-        every host. Raises Invalid."""
+        """Returns the row, and the token's text, unreadable later. ``host``: the only one, or empty. Raises Invalid."""
         secret = secrets.token_hex(SECRET_BYTES)
         token = Token(
             id=secrets.token_hex(ID_BYTES),

@@ -21,8 +21,7 @@ SOCKETS_OF_ROOT = Path("/run/pinner")
 
 
 def configuration(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) -> cfg.ConfigOpts:
-    """From ``files`` or the default files. Root reads no default file that another user can write: HOME can name
-    another user's folder."""
+    """From ``files`` or the defaults. Root reads no default file that another user can write: HOME may be another's."""
     if files is None:
         for file in cfg.find_config_files("pinner") + cfg.find_config_dirs("pinner"):
             require_own(Path(file).parent, "configuration")

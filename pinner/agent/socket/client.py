@@ -54,8 +54,7 @@ def _call(method: Callable[Concatenate[Agent, P], T]) -> Callable[Concatenate["A
 
 
 class AgentClient:
-    """Satisfies Agent; each call has a connection of its own. Raises HostUnreachable where a call was not made,
-    Unanswered where it may have been."""
+    """An Agent; each call has a connection. Raises HostUnreachable if it was not made, Unanswered if it may be."""
 
     def __init__(
         self, host: str, path: Path, *, patience: float = PATIENCE_SECONDS, silence: float = SILENCE_SECONDS

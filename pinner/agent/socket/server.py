@@ -1,5 +1,4 @@
-"""The server of an agent that runs as root and trusts no caller: threads, sizes and waits are bounded, and each wrong
-message gets a typed error."""
+"""The server of an agent that runs as root and trusts no caller: all is bounded, wrong messages get typed errors."""
 
 import logging
 import os

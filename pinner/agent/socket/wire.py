@@ -33,8 +33,7 @@ MAX_ANSWER = 256 * 1024 * 1024
 """Bytes of an answer. The snapshot of a host with 10,000 threads takes about 3 MiB."""
 
 MAX_VALUES = 2_000_000
-"""Values in a call: in a text of 32 MiB, more can take thirty times its length in memory. The largest plan has 1.4
-million."""
+"""Values in a call: in 32 MiB of text, more can take thirty times its length. The largest plan has 1.4 million."""
 
 _LENGTH = struct.Struct("!I")
 _PIECE = 1 << 18
@@ -56,8 +55,7 @@ def _json(value: object) -> bytes:
 
 
 def push(peer: socket.socket, text: memoryview, seconds: float | None = None) -> memoryview:
-    """Send as much as the peer reads within ``seconds`` (None: all); returns the rest. Raises EOFError where it has
-    disconnected."""
+    """Send what the peer reads within ``seconds`` (None: all); returns the rest. Raises EOFError at a disconnect."""
     deadline = time.monotonic() + (seconds or 0.0)
     # The socket's own timeout stays as it is: another thread may be reading.
     writable = select.poll()

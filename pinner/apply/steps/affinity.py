@@ -125,9 +125,8 @@ class AffinityStep:
 def undo(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool, force: bool, repin: bool
 ) -> tuple[EntryState, str]:
-    """``force``: a mask that no run gave counts as the result of the change. ``force`` or ``repin``: the guest is
-    pinned again even if all masks are right: a failed pin may have changed its cpuset, and libvirt makes this pin after
-    a dead process's call."""
+    """``force``: a mask that no run gave counts as the change's result. ``force`` or ``repin``: the guest is pinned
+    again even if all masks are right: a failed pin may have changed its cpuset, and a dead process's may still come."""
     problems: list[str] = []
     gone = ""
     try:

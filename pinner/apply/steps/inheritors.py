@@ -55,8 +55,7 @@ def converge(
 def restore_inheritors(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool
 ) -> list[str]:
-    """Returns the problems. A thread that another program has restricted further keeps its mask. Raises
-    StoreUnavailable."""
+    """Returns problems. A thread that another program restricted further keeps its mask. Raises StoreUnavailable."""
     given, prior = given_masks(entry, change, host), prior_mask(change.target, change.before)
     if change.target.kind not in ("process", *PINNED) or entry.lineage is None or prior in given:
         return []

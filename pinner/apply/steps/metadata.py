@@ -158,8 +158,7 @@ def is_named(change: AffinityChange, host: Host) -> bool:
 
 
 def is_saved(guest: str, host: Host) -> bool:
-    """Whether the guest (by UUID) has a saved image whose metadata names pins, which the undo of the metadata
-    restores."""
+    """Whether the guest (by UUID) has a saved image whose metadata names pins, which the undo of metadata restores."""
     try:
         return bool(host.guests.named_pins(guest).saved)
     except Gone:

@@ -113,8 +113,7 @@ def has_left_masks(entry: Entry, change: StateChange, host: Host) -> bool:
 
 
 def _wanted(entry: Entry, change: StateChange, host: Host, *, half_made: bool) -> dict[ThreadKey, CpuSet]:
-    """Kernel threads (kswapd, kcompactd) with all CPUs outside of partitions have them from the kernel: no other
-    program sets such a mask."""
+    """Kernel threads (kswapd, kcompactd) get all CPUs outside of partitions from the kernel, and from nobody else."""
     known, taken = masks_of(entry.found), (*entry.former, cpus_of(change.after))
     kernel = host.kernel_threads() if change.target.kind == "partition" else frozenset()
     return {

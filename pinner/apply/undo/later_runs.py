@@ -34,8 +34,7 @@ from pinner.model.run.journal import Damaged, Entry, InForce, Run
 def corrected_later_runs(
     to_undo: Run, entries: Sequence[Entry], host: Host, journal: Journal, *, earlier_boot: bool
 ) -> tuple[Entry, ...]:
-    """The journal gets them with the rollback's end: a second correction could take a corrected mask for one of the
-    run."""
+    """The journal gets them with the rollback's end: a second correction could take a corrected mask for the run's."""
     sources = [
         _Source.of(entry, entry.change, host)
         for entry in entries
@@ -102,8 +101,7 @@ def _defined(
     older: Sequence[tuple["_Source", bool]],
     main: ThreadKey | None,
 ) -> ThreadMask:
-    """The thread with its target's mask in the definition. The target itself is its first possible source, the only one
-    of the ``main`` thread."""
+    """The thread with its target's mask in the definition. Its target is its first source, the only one of ``main``."""
     for position, (source, persist) in enumerate(older):
         if thread.cpus not in source.masks:
             continue

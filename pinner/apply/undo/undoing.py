@@ -19,8 +19,7 @@ LOG = logging.getLogger(__name__)
 
 def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
     """The entries that an undo may still need, in reverse, late ones at the end: irqbalance moves interrupts as soon as
-    it gets other CPUs. Of targets that are gone, only a guest's definition is restored, once: somebody may have changed
-    it since."""
+    it gets other CPUs. Of gone targets, only a guest's definition is restored, once: others may have changed it."""
     restored = run.state in ("rolled_back", "rolled_back_partly")
     gone = DEFINED if run.persist and not restored else ()
     needed = [

@@ -1,5 +1,4 @@
-"""pinner plan [create] | list | show; pinner compare: the plans of several strategies side by side; pinner strategy
-list."""
+"""pinner plan [create] | list | show; pinner compare: several strategies' plans side by side; pinner strategy list."""
 
 import sys
 from argparse import Namespace

@@ -1,5 +1,4 @@
-"""pinner what-if: a host with other guests, nodes, CPUs or strategy; pinner capacity: how many more guests of one size
-fit."""
+"""pinner what-if: a host with other guests, nodes, CPUs or strategy; pinner capacity: how many more guests fit."""
 
 from argparse import Namespace
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""The context of a command: the service, the caller, the consoles, and the question before a change. Without a
-terminal, a change needs --yes."""
+"""The context of a command: service, caller, consoles, and the question before a change (--yes without a terminal)."""
 
 import os
 import pwd

@@ -48,8 +48,7 @@ def _as_json(document: Mapping[str, Any]) -> str:
 
 
 def guarded(program: str, command: Callable[[], int], *, debug: bool, as_json: bool) -> int:
-    """Returns the exit status. ``debug``: the traceback of an error comes first. ``as_json``: an error is one line of
-    JSON, like a body of REST."""
+    """Returns the exit status. ``debug``: with the traceback. ``as_json``: an error is a line of JSON as in REST."""
     _prepare_streams()
     report = _Report(program, as_json, debug)
     try:

@@ -52,8 +52,7 @@ class Cell:
 
 
 class Table:
-    """A table without lines between its cells: easy to read and to grep. Columns in ``right`` hold numbers; those in
-    ``whole`` do not shrink."""
+    """A table without inner lines, easy to grep. Columns in ``right`` are numbers; those in ``whole`` do not shrink."""
 
     def __init__(
         self,

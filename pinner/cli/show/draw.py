@@ -46,8 +46,7 @@ def shared(roles: Iterable[Role]) -> Role:
 
 
 def uses_now(snapshot: "Snapshot", busy_threshold: float) -> Uses:
-    """By the present affinities of busy host processes, emulator threads and vCPUs. ``busy_threshold`` is in per cent
-    of one CPU."""
+    """By present affinities of busy processes, emulator threads, vCPUs. ``busy_threshold``: per cent of one CPU."""
     busy = (
         thread for p in snapshot.processes if not p.immovable_reason and p.load > busy_threshold for thread in p.threads
     )

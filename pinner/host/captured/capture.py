@@ -84,8 +84,7 @@ def capture(
 
 
 def _take(descriptor: int, folder: Path) -> None:
-    """Raises Invalid for another user's folder, or one that is not empty: others could put a symlink in the place of
-    root's file."""
+    """Raises Invalid for another user's folder, or one with files: others could replace root's file by a symlink."""
     if os.fstat(descriptor).st_uid == os.geteuid() and not os.listdir(descriptor):
         os.fchmod(descriptor, 0o700)
         if not os.listdir(descriptor):  # nobody can write into it any more

@@ -13,8 +13,7 @@ _UNITS = ("cpu_core", "cpu_atom", "cpu_lowpower")
 """Intel's hybrid PMUs in sysfs, the fastest cores first (arch/x86/events/intel/core.c)."""
 
 _STEP = (5, 4)
-"""A step of more than a fifth begins a class. A favoured core of 5.8 GHz beside 5.5 (capacities 1024 and 971) does
-not."""
+"""A step of more than a fifth begins a class. A favoured core of 5.8 GHz beside 5.5 (capacities 1024, 971) does not."""
 
 _TRIED = 4
 """An offline CPU has no frequency."""

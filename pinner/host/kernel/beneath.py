@@ -40,8 +40,7 @@ def require_plain(path: str) -> None:
 
 @contextmanager
 def folder(mount: Path, path: str) -> Iterator[int]:
-    """The folder's descriptor. Raises Invalid for a path that is not plain, OSError (ELOOP or ENOTDIR: a symbolic
-    link)."""
+    """Gives the descriptor. Raises Invalid unless ``path`` is plain, OSError (ELOOP or ENOTDIR: a symbolic link)."""
     require_plain(path)
     top = files.open_file(mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,6 +1,5 @@
 """The cgroups (v1 or v2) of processes: cpusets that confine threads, and systemd's units (cgroups(7)). libvirt makes
-one for each vCPU, iothread and emulator below the guest's folder; with systemd that is a scope, and a folder
-``libvirt`` may lie between."""
+one for each vCPU, iothread and emulator below the guest's folder (with systemd a scope), or its folder ``libvirt``."""
 
 import os
 import re
@@ -35,8 +34,7 @@ class Part(NamedTuple):
 
 
 def path_of(root: Path, tid: int, controller: str = "cpuset") -> str:
-    """The thread's cgroup below the controller's mount; ``/``: not confined. Raises OSError where the thread has
-    ended."""
+    """The thread's cgroup below the controller's mount; ``/``: not confined. Raises OSError where it has ended."""
     rows = parse_rows(files.read(f"{root}/proc/{tid}/cgroup"))
     unified = next((path for controllers, path in rows if controllers == ""), "/")
     return next((path for controllers, path in rows if controller in controllers.split(",")), unified)

@@ -92,8 +92,7 @@ def decoded(name: str) -> str:
 
 
 def text(path: Path) -> str | None:
-    """The stripped text, without the NUL that Linux 5.15-rc and older set after lists and masks (commit
-    c86a2d9058c5)."""
+    """The stripped text, without the NUL that Linux 5.15-rc and older set after lists and masks (c86a2d9058c5)."""
     try:
         return decode(read(str(path), records=True)).rstrip("\0").strip()
     except OSError:
@@ -101,8 +100,7 @@ def text(path: Path) -> str | None:
 
 
 def number(path: Path) -> int | None:
-    """None also for a negative number, "unknown" in these files, and above 64 bits: a snapshot with it could not be
-    read again."""
+    """None also for a negative number ("unknown" here), and above 64 bits: no snapshot could be read with it."""
     try:
         value = int(text(path) or "")
     except ValueError:

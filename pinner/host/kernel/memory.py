@@ -11,8 +11,7 @@ _WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
 
 
 def migrate(pid: int, away: Collection[int], node: int) -> None:
-    """Returns when all movable pages have moved. Raises Gone, NotPermitted; ApplyFailed where the kernel refuses or the
-    node lacks memory."""
+    """Returns when all movable pages have moved. Raises Gone, NotPermitted; ApplyFailed, also if the node is full."""
     if not away:
         return
     what = f"memory of process {pid}"

@@ -97,8 +97,7 @@ class ProcessEvents(_NetlinkSource):
             yield ThreadCreated(child_pid, child) if _kind(message) == _FORK else ProgramStarted(pid)
 
     def _subscribe(self) -> None:
-        """A kernel that refuses may not answer. The answer to pinner has pinner's number: the socket also receives
-        others'."""
+        """A kernel that refuses may not answer. Its answer has pinner's number: the socket also receives others'."""
         number = int.from_bytes(os.urandom(3))
         body = struct.pack("=4I2HI", *_PROCESSES, 0, number, 4, 0, _LISTEN)
         self._socket.send(struct.pack("=I2H2I", 16 + len(body), _DONE, 0, 0, 0) + body)

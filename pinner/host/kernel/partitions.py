@@ -79,8 +79,7 @@ def partition(root: Path, path: str) -> PartitionState:
 
 
 def set_partition(root: Path, path: str, state: PartitionState, allow: Callable[[str, CpuSet], None]) -> None:
-    """Set and read back. ``allow`` has systemd give a unit its CPUs. Raises Gone, NotPermitted, ApplyFailed,
-    Invalid."""
+    """Set, and read back. ``allow`` has systemd give a unit CPUs. Raises Gone, NotPermitted, ApplyFailed, Invalid."""
     mount, possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
     _partition(mount, path, possible)
     with _opened(mount, path) as folder:

@@ -37,8 +37,7 @@ VANISHED = (OSError, ValueError, IndexError, Invalid)
 
 
 class Stat(NamedTuple):
-    """``ticks`` is user and system time in clock ticks, of a process with its ended threads. ``threads`` counts the
-    first one even after its end."""
+    """``ticks``: user and system time, also of ended threads. ``threads`` counts the first one even after its end."""
 
     name: str
     flags: int
@@ -166,8 +165,7 @@ def is_of_root(root: Path, pid: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def parse_unit(cgroup: bytes) -> str:
-    """The innermost unit, by name if it is the host's (host_unit), else by its path; without a unit the longest path;
-    empty for the root cgroup."""
+    """The innermost unit: the host's (host_unit) by name, others by path; else the longest path; empty for the root."""
     rows = parse_rows(cgroup)
     for controllers, path in rows:
         if controllers in ("name=systemd", ""):

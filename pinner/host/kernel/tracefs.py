@@ -45,8 +45,7 @@ class Trace:
 
 @contextmanager
 def record(root: Path, cpus: CpuSet, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Iterator[Trace]:
-    """The events can be read until the context ends. Raises NotPermitted, and Busy where the kernel makes no further
-    trace."""
+    """Events can be read until the context ends. Raises NotPermitted; Busy where the kernel makes no more traces."""
     with _instance(root) as folder:
         _write(folder / "tracing_cpumask", _mask(cpus))
         for cpu in cpus:

@@ -1,6 +1,5 @@
-"""Pings guests once a second by ICMP echo requests (RFC 792, RFC 4443), without privileges where
-net.ipv4.ping_group_range allows it, else on a raw socket. The kernel notes the arrival of an answer (SO_TIMESTAMPNS):
-this process's wait does not count."""
+"""Pings guests once a second by ICMP echo requests (RFC 792, RFC 4443), unprivileged where net.ipv4.ping_group_range
+allows it, else by a raw socket. The kernel notes an answer's arrival (SO_TIMESTAMPNS): no wait here counts."""
 
 import ipaddress
 import logging

@@ -25,8 +25,7 @@ _MAX_IGNORED = 8
 
 
 def read(files: Sequence[Path] = (), root: Path = ROOT, proc: Path = PROC) -> NovaConf:
-    """``files`` are of pinner's configuration; ``root`` has those of deployments. What cannot be read is in
-    ``error``."""
+    """``files`` are of pinner's configuration; ``root`` has those of deployments. ``error``: what cannot be read."""
     if files:
         return _of_files(files, root)
     read_, ignored = _of_processes(proc)

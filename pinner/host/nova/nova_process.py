@@ -161,8 +161,7 @@ def candidates(proc: Path = PROC) -> Iterator[Candidate]:
 
 
 def started(candidate: Candidate, folder: int, root: ProcessRoot) -> Started:
-    """``folder`` is the open /proc/PID. Raises NotBelieved; OSError where the process has ended or cannot be
-    examined."""
+    """``folder`` is the open /proc/PID. Raises NotBelieved; OSError where the process has ended or is unreadable."""
     home = _require_novas_user(folder, root)
     for what, status in (("program", os.stat("exe", dir_fd=folder)), ("script", _status(root, candidate.script))):
         if not is_roots_own(status):

@@ -1,5 +1,4 @@
-"""Finds what pinner must not move, each with its reason (see pinner.model.machine.process), and pinner's own
-processes."""
+"""Finds what pinner must not move, each with its reason (pinner.model.machine.process), and pinner's own processes."""
 
 import os
 import re

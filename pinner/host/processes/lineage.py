@@ -162,8 +162,7 @@ def descendants(
     service: Callable[[int], str],
     adopts: Callable[[int], bool] = lambda _: False,
 ) -> Descendants[int]:
-    """``mask``, ``service`` and ``adopts`` read facts of a process id; ``adopts``: it is the first one of a PID
-    namespace."""
+    """``mask``, ``service`` and ``adopts`` read facts of a process id; ``adopts``: it is a PID namespace's first."""
     known = relatives.get(pid)
     # With another start time, the id belongs to another process, and so do its children, group and session.
     kin = {pid} if known is None or known.started == started else set[int]()

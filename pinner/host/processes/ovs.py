@@ -1,6 +1,5 @@
-"""The CPUs of Open vSwitch with DPDK: its polling threads, and the masks of its database. ovsdb-server gives the masks
-over its Unix socket (RFC 7047). It is not trusted: size and time are bounded, and at most one user besides root may
-write the socket's folder."""
+"""The CPUs of Open vSwitch with DPDK: its polling threads, and the masks of its database, from ovsdb-server's Unix
+socket (RFC 7047). Nobody trusts it: size and time are bounded, and only one user beside root may write its folder."""
 
 import json
 import re
@@ -21,8 +20,7 @@ from pinner.owners import owner_of
 from pinner.unix_connect import connect
 
 _POLLING = re.compile(r"pmd(?:-c[0-9]+/id:[0-9]*|-?[0-9]+)|>[^/]*/id:[0-9]+", re.ASCII)
-"""pmd-c03/id:9 since Open vSwitch 2.12, pmd9 before. The kernel cuts at 15; since 3.2, Open vSwitch itself cuts the
-begin: >d-c127/id:1000."""
+"""pmd-c03/id:9 since Open vSwitch 2.12, pmd9 before. Of 15 characters at most: >d-c127/id:1000 since 3.2."""
 
 
 def dpdk(processes: Iterable[Process], masks: OvsMasks) -> OvsDpdk | None:

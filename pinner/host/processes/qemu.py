@@ -77,8 +77,7 @@ def roles(threads: Iterable[Thread]) -> QemuThreads:
 
 
 def find(root: Path, uuids: Collection[str], users: Mapping[str, int | None] = _ANY) -> Processes:
-    """``users`` has the user who runs a guest's QEMU: another user's process is not it, whatever its command line
-    says."""
+    """``users`` has who runs a guest's QEMU: another user's process is not it, whatever its command line says."""
     vhost_threads: dict[int, tuple[Thread, ...]] = {}
     likely: list[_Found] = []
     others: list[_Found] = []

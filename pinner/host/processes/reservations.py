@@ -44,8 +44,7 @@ NO_OWNERS = AffinityOwners()
 def with_reservations(
     root: Path, processes: Iterable[Process], owners: AffinityOwners, uptime: float | None
 ) -> tuple[Process, ...]:
-    """Processes with a restricted thread get their user, their cgroups' limits, and why they keep their CPUs.
-    ``uptime``: seconds since the boot."""
+    """Processes with a restricted thread get user, cgroup limits and reservation. ``uptime``: seconds since boot."""
     processes, units = tuple(processes), UnitReader(root)
     found = (_with_reservation(root, process, owners, uptime, units) for process in processes)
     return tuple(found) if uptime is None else tuple(_with_age(found, _service_starts(processes), uptime))

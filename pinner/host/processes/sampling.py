@@ -55,8 +55,7 @@ NOTHING: Known = MappingProxyType({})
 def sample(
     root: Path, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]
 ) -> tuple[Process, ...]:
-    """Loads are over ``seconds`` (0: not measured); ``clock`` is monotonic. The only ``immovable_reason`` is
-    ``per-cpu``."""
+    """Loads are over ``seconds`` (0: none); ``clock`` is monotonic. The only ``immovable_reason`` is ``per-cpu``."""
     return Scanner(root).sample(seconds, sleep, clock)
 
 

@@ -38,8 +38,7 @@ def take_reading(
     clock: Callable[[], float] = time.monotonic,
     folders: tuple[Path, ...] = (),
 ) -> HostReading:
-    """Two samples that begin ``seconds`` apart (0, and on a captured machine: one). ``folders`` are those whose room
-    pinner needs. Raises Busy."""
+    """Two samples, begun ``seconds`` apart (0, or captured: one). ``folders``: whose room pinner needs. Raises Busy."""
     began = clock()
     samples = [_sample(root, snapshot)]
     between = 0.0

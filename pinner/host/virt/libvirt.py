@@ -146,8 +146,7 @@ class Libvirt:
         return domain_xml.cputune(xml) if xml else ""
 
     def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
-        """The rest of the definition, including passwords, stays. A guest that was undefined since is not defined
-        again."""
+        """The rest of the definition, also passwords, stays. A guest that was undefined since is not defined again."""
 
         def work(domain: libvirt.virDomain) -> None:
             xml = domain.XMLDesc(_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE)

@@ -243,8 +243,7 @@ def _detail_name(prefix: str, value: int) -> str:
 
 
 class OwnPins:
-    """The latest pin that pinner set of each part: its event is ignored. After a restart pinner finds its pins
-    correct."""
+    """The latest pin of each part by pinner: its event is ignored. After a restart pinner finds its pins correct."""
 
     def __init__(self) -> None:
         self._pins: dict[str, dict[tuple[TargetKind, int | None], CpuSet]] = {}

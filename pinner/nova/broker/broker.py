@@ -1,6 +1,5 @@
-"""The listener's side of the message broker. oslo.messaging ends or repeats for ever a refused attempt. Here a refusal
-is logged with its remedy and repeated with delays; then the process ends: a listener that hears nothing must not look
-as if it worked."""
+"""The listener's side of the message broker. oslo.messaging ends or repeats for ever a refused attempt. Here it is
+logged with its remedy, repeated with delays; then the process ends: it must not look as if it worked."""
 
 import logging
 import threading

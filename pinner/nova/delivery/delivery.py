@@ -71,8 +71,7 @@ class DeliveryQueue:
         self._open = True
         self._ignored = Repeated(LOG)
         self._silent: LRUCache[str, float] = LRUCache(MAX_HOSTS)
-        """The hosts that did not answer to the end of a guest, and when. Such an event is not repeated: all guests may
-        have been evacuated."""
+        """The hosts that did not answer to a guest's end, and when. It is not repeated: all guests may be evacuated."""
         self._answering: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         """The hosts that answered the latest event, and when."""
         self._failing: LRUCache[str, float] = LRUCache(MAX_HOSTS)

@@ -1,6 +1,5 @@
-"""The room of hosts as their pinner servers tell it, for Nova's scheduler. This runs inside nova-scheduler, so it needs
-only the standard library and Python 3.8, and it trusts no answer. A scheduling waits only for hosts that were never
-asked, at most ``timeout``."""
+"""The room of hosts as their pinner servers tell it, for Nova's scheduler: it needs only the standard library and
+Python 3.8, and trusts no answer. A scheduling waits only for hosts never asked, at most ``timeout``."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ from pinner.nova.weigher_conf import Settings, SettingsError
 LOG = logging.getLogger(__name__)
 
 THREADS = (8, 4)
-"""Hosts asked at the same time: of those that do not answer, and of those that do. More would take the interpreter from
-the scheduler's threads."""
+"""Hosts asked at once: those that do not answer, and those that do. More would slow the scheduler's threads."""
 ANSWER_SECONDS = 5.0
 """How long a thread waits for one answer; no scheduling does."""
 MOST_VCPUS = 8192

@@ -1,6 +1,5 @@
 """One request over HTTP that ends in time, whatever the server does. No proxy is used and no redirect followed: both
-would get the token. This runs inside Nova and libvirt's hook script, so it needs only the standard library and Python
-3.8."""
+would get the token. It runs inside Nova and libvirt's hook script: only the standard library and Python 3.8."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ def get(url: str, token: str, tls: ssl.SSLContext | None, seconds: float) -> byt
 
 
 def post(server: str, path: str, token: str, body: bytes, seconds: float) -> None:
-    """Send JSON to http://, https:// or unix:/PATH. Raises OSError where the server does not accept it, ValueError for
-    a wrong URL or token."""
+    """Send JSON to http://, https:// or unix:/PATH. Raises OSError for a refusal, ValueError for a wrong argument."""
     parts = urllib.parse.urlsplit(server.rstrip("/"))
     end = time.monotonic() + seconds
     if server.startswith(_UNIX):

@@ -210,8 +210,7 @@ Check = Callable[[Snapshot], Iterable[CheckFinding]]
 
 
 def proven(findings: Iterable[CheckFinding], snapshot: Snapshot, check: Check) -> list[CheckFinding]:
-    """``check`` finds what a snapshot and its interrupts show. A plan for other faults must change something, and bring
-    none."""
+    """``check`` finds what snapshot and interrupts show. A plan for other faults must change something, add none."""
 
     @cache
     def found() -> Severities:

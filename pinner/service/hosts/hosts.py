@@ -74,13 +74,11 @@ class Hosts:
         return host
 
     def snapshot(self, host: str, sample_seconds: float) -> Snapshot:
-        """With the hints about guests. Raises like Agent.snapshot, StoreUnavailable, and Overloaded where
-        MEASURING_CALLERS wait."""
+        """With guests' hints. Raises like Agent.snapshot, StoreUnavailable, Overloaded where MEASURING_CALLERS wait."""
         return self._with_hints(host, self._take(host, sample_seconds))
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
-        """Lacks the hints while the database cannot be read. Raises like ``snapshot``, and Overloaded where
-        OBSERVING_CALLERS observe hosts."""
+        """Lacks the hints without the database. Raises like ``snapshot``; Overloaded where OBSERVING_CALLERS wait."""
         with self._observing:
             taken = self._take(host, sample_seconds)
         try:

@@ -101,8 +101,7 @@ class Observer:
         return run
 
     def _recorded(self, host: str, policy: Policy | None) -> tuple[Placement | None, int, int]:
-        """The placement, the number of its last run, and that of the last applied run, which tell without a clock which
-        placement is newer."""
+        """The placement, its last run's number, and that of the last applied run: which is newer, without a clock."""
         placement, since = self._store.placements.get(host) or (None, 0)
         last = self._store.runs.last_applied(host)
         if last is None:
@@ -132,8 +131,7 @@ class Observer:
 
 
 def not_in_place(seen: Observation, wanted: Plan, failures: Failures) -> set[TargetKey]:
-    """The targets that the plan could not place, or did not try to; but one that another program moves was placed
-    before, and stays recorded."""
+    """Targets that the plan could not, or did not, place; one that another program moves stays recorded as placed."""
     assert seen.plan is not None
     tried = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
     contested = {drift.target.key for drift in seen.drifts if drift.backoff_until and drift.cause in OTHERS}

@@ -30,8 +30,7 @@ def are_of_the_host(failures: Failures) -> bool:
 
 
 def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
-    """The groups that make plan after plan stale. A guest counts only if two refusals name it: a restart makes one plan
-    stale, too."""
+    """The groups that make plan after plan stale. A guest counts if two refusals name it: a restart makes one stale."""
     moving: Failures = {}
     times: Counter[Group] = Counter()
     for refusal in refusals if len(refusals) > 1 else ():

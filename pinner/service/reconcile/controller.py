@@ -21,12 +21,10 @@ POLL_SECONDS = 5.0
 """The longest wait for host events before the policy is read again: another process may have set it."""
 
 QUIET_SECONDS, DEBOUNCE_SECONDS = 0.01, 0.05
-"""A guest's start is several events. Those within QUIET_SECONDS of each other lead to one reconcile, at most
-DEBOUNCE_SECONDS after the first."""
+"""A guest's start is several events: those within QUIET_SECONDS make one reconcile, at most DEBOUNCE_SECONDS later."""
 
 SHARE = 3
-"""A flood of events costs at most 1/SHARE of a CPU: the controller rests in proportion to the time of its
-reconciles."""
+"""A flood of events costs at most 1/SHARE of a CPU: the controller rests in proportion to its reconciles' time."""
 
 CREDIT_SECONDS = 0.5
 """The time of reconciles before the first rest: a guest's restart causes two or three."""

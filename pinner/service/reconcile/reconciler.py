@@ -126,9 +126,8 @@ class Reconciler:
         return self._hosts.agent(host).host_events(after, 0.0, None)
 
     def release_guest(self, host: str, guest: str, within: CpuSet, reason: str, caller: Caller) -> Run | None:
-        """Restore the affinities that a guest (by UUID) had before its placement; None where no change is needed.
-        ``within``: CPUs of its destination; empty: not known. No reconcile of the host runs meanwhile. Raises like
-        ``reconcile``."""
+        """Restore a guest's (UUID) affinities from before its placement; None where no change is needed. ``within``:
+        its destination's CPUs; empty: not known. No reconcile of the host runs meanwhile. Raises like ``reconcile``."""
         with self._locks[host]:
             taken = self._hosts.snapshot(host, 0.0)
             done = self._store.runs.recorded_changes(host, guest)

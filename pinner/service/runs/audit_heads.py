@@ -1,6 +1,5 @@
 """Exchanges the heads of the audit trails between the centre and the agents. The API's user cannot write the agent's
-chain, so a later change or cut of the centre's records contradicts the centre's head there. The centre stores the
-agent's signed head."""
+chain, so a change or cut of the centre's records contradicts the head there. The centre stores the agent's head."""
 
 import logging
 

@@ -1,5 +1,4 @@
-"""RunRecorder stores the news of one run with their audit records in the central database, RunCopier fetches runs from
-the agents' journals."""
+"""RunRecorder stores a run's news and audit records centrally; RunCopier fetches runs from the agents' journals."""
 
 import logging
 import threading
@@ -92,8 +91,7 @@ class RunRecorder:
     def close(
         self, run: Run, entries: Iterable[Entry], head: SignedHead | None, undone_later: Collection[str] = ()
     ) -> None:
-        """Store the run's end with all entries, unless another process did. ``head`` is None where the agent cannot
-        report it."""
+        """Store the run's end with all entries, unless another process did. No ``head``: the agent cannot report it."""
         with self._guard:
             latest = {entry.seq: entry for entry in (*self._due.values(), *entries)}
             self._due.clear()

@@ -277,8 +277,7 @@ class RunExecution:
         now: Callable[[], datetime],
         notify: Callable[[], None],
     ) -> None:
-        """``plan`` is made by an apply or release; None: a rollback. ``notify`` is called when the store has new
-        progress."""
+        """``plan``: of an apply or release; None: a rollback. ``notify`` is called when the store has new progress."""
         self._run = run
         self._plan = plan
         self._recorder = recorder

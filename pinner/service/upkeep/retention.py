@@ -27,8 +27,7 @@ HINTS = timedelta(hours=1)
 Export = Callable[[], Iterable[str]]
 """The lines of a file with the whole audit trail and the agents' trails, which a third party can verify."""
 AGES = 2
-"""The agent keeps its records this many times as long as the centre before an export, so that every export has those
-that belong to it."""
+"""The agent keeps its records so many times longer than the centre before an export, so each export is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +96,7 @@ def export_audit(store: Retention, limits: Limits, now: datetime, host: str, exp
 
 
 def cut_chain(chain: AgentChain, trail: AgentTrailFile, folder: Path, limits: Limits, now: datetime) -> Path | None:
-    """Move the old records from the chain to a file in the agent's own folder. None: there are none. Raises
-    StoreUnavailable."""
+    """Move the chain's old records to a file in the agent's folder. None: there are none. Raises StoreUnavailable."""
     last = chain.old(now - AGES * limits.audit, now)
     if last is None:
         return None

@@ -28,8 +28,7 @@ def repair(engine: Engine, error: BaseException | None) -> str:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a stored value is damaged; other queries may succeed. Python's sqlite3 has no code for a text that is not
-    UTF-8."""
+    """Whether a stored value is damaged; other queries may succeed. sqlite3 has no code for text that is not UTF-8."""
     if isinstance(error, ValueError):
         return True
     cause = getattr(error, "orig", None)
@@ -50,8 +49,7 @@ def new_database(engine: Engine) -> str:
 
 
 def set_file_aside(path: Path, at: datetime) -> tuple[Path, ...]:
-    """Rename a database file with its -wal and -shm; returns the new names. Raises Invalid without the file, and
-    StoreUnavailable."""
+    """Rename a database file, its -wal and -shm; returns the names. Raises Invalid without it, StoreUnavailable."""
     suffix = f".damaged-{at:%Y%m%dT%H%M%SZ}"
     files = [file for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if file.exists()]
     if path not in files:

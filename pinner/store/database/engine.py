@@ -160,8 +160,7 @@ SYNCHRONOUS = "FULL"
 
 
 def connect(url: str | URL) -> Engine:
-    """Creates a missing SQLite file with its folder, for this user alone: snapshots have every command line. Raises
-    Invalid and StoreUnavailable."""
+    """Creates a missing SQLite file and folder, private: it has command lines. Raises Invalid, StoreUnavailable."""
     engine = engine_of(url)
     make_file(engine)
     return engine
@@ -304,9 +303,8 @@ _ENDED_BY_MARIADB = (1047, 1053, 1213, 1927, 2002, 2003, 2006, 2013)
 
 
 def write(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """After a deadlock or a lost connection, ``work`` is run again. Where the connection is lost during the commit, its
-    last audit record shows whether the transaction is stored; a ``work`` without audit records must be repeatable.
-    Raises StoreUnavailable."""
+    """After a deadlock or a lost connection, ``work`` is run again. After one lost in the commit, the last audit record
+    shows whether the transaction is stored; without one ``work`` must be repeatable. Raises StoreUnavailable."""
     waits = iter(WAITS)
     while True:
         record: tuple[int, str] | None = None

@@ -45,8 +45,7 @@ def migrating(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def marked(connection: Connection, before: str, target: str) -> Iterator[None]:
-    """Mark a migration on MariaDB until it is complete. Raises StoreUnavailable where pinner may not create
-    triggers."""
+    """Mark a migration on MariaDB until it is complete. Raises StoreUnavailable where pinner may create no triggers."""
     if connection.dialect.name not in MARIADB:
         yield
         return
@@ -169,8 +168,7 @@ def _config(connection: Connection) -> Iterator["Config"]:
 
 @contextmanager
 def _resolvable(folder: Path) -> Iterator[Path]:
-    """Without symbolic links, which alembic resolves; a copy where a process without root reaches the installation only
-    through open descriptors."""
+    """Without symbolic links, which alembic resolves; a copy where only open descriptors reach the installation."""
     if os.access(folder.resolve(), os.R_OK):
         yield folder
         return

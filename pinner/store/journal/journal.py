@@ -270,9 +270,8 @@ _PLACED = text(
     "json_each(moved.change, '$.before') AS thread WHERE moved.run = entries.run AND moved.owner = entries.owner "
     "AND json_extract(thread.value, '$.cpus') <> moved.mask)))"
 )
-"""Of a guest that a run touched, the first change is that of the metadata, and it did not fail. Of a guest that could
-not be read, all changes have failed. An undone run that has moved no thread had adopted the pins of an operator, who
-has them back."""
+"""Of a guest that a run touched, the first change is that of the metadata, and did not fail. Of an unreadable guest,
+all changes have failed. An undone run that moved no thread had adopted an operator's pins, who has them back."""
 _PERSISTED = text(
     "SELECT DISTINCT entries.owner, entries.kind, json_extract(entries.change, '$.target.part'), entries.mask "
     "FROM json_each(:guests) AS guest JOIN entries ON entries.owner = guest.value JOIN runs ON runs.id = entries.run "

@@ -1,5 +1,4 @@
-"""Opens the agent's journal. No host may use the folder of another one. Where the file may be damaged, the host can
-only be read."""
+"""Opens the agent's journal. No host uses another one's folder. With a damaged file the host can only be read."""
 
 import hashlib
 import hmac
@@ -26,8 +25,7 @@ _LIMIT_SECONDS = 300.0
 
 
 class UnusableJournal:
-    """Satisfies apply's Journal, and the agent's Chain; each method that needs the file raises the error of its
-    opening."""
+    """Satisfies apply's Journal and the agent's Chain; methods that need the file raise the error of its opening."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self._error = error

@@ -68,8 +68,7 @@ def json_value(
 
 
 def later(connection: sa.Connection, run: str, owners: Iterable[str]) -> Iterator[tuple[str, int, str]]:
-    """The changes (JSON) of later applies to these owners or to the host itself, latest first, each with its run's id
-    and number."""
+    """Changes (JSON) of later applies to these owners or the host itself, latest first, with run id and number."""
     began = sa.select(_RUNS.seq).where(_RUNS.id == run).scalar_subquery()
     query = (
         sa.select(_RUNS.id, _RUNS.seq, _ENTRIES.change)

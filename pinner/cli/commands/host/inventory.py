@@ -1,5 +1,4 @@
-"""pinner inventory: show a host, and save its snapshot to a file; pinner capture: save this machine as files, for
-support and for tests."""
+"""pinner inventory: show a host, and save its snapshot; pinner capture: save this machine as files, for support."""
 
 import sys
 from argparse import Namespace

@@ -1,5 +1,4 @@
-"""pinner top: the measures of a host's guests, live; pinner chart: one measure, for a ticket; pinner blame: who
-delays a guest."""
+"""pinner top: a host's measures, live; pinner chart: one measure, for a ticket; pinner blame: who delays a guest."""
 
 import time
 from argparse import Namespace
@@ -93,8 +92,7 @@ def top(context: CommandContext, arguments: Namespace) -> int:
 
 
 def _read(pinner: "Service", host: str) -> "tuple[Measures, Measures]":
-    """All measures of the last minute, and one series of the last hour: all would be too much for hundreds of
-    guests."""
+    """All measures of the last minute, one series of the last hour: all would be too much for hundreds of guests."""
     hour = pinner.measures(host, Span(), None, (TREND, "use_host"))
     ends = [
         history.begin + timedelta(seconds=history.step * (len(_longest(history)) - 1)) for history in hour.histories
