@@ -192,8 +192,8 @@ class AllocatableCpus:
     def count_whole_cores(self, cpus: CpuSet) -> int:
         return sum(shape.whole(cpus) for shape in self.shapes)
 
-    def objections(self, cpus: CpuSet, *, floating: bool = True) -> list[str]:
-        """Clauses that name the CPUs, without Nova's."""
+    def objections(self, cpus: CpuSet, *, floating: bool = True, guest: str = "") -> list[str]:
+        """Clauses that name the CPUs, without Nova's. ``guest``: the UUID of the one that gets them; else empty."""
         kinds = (
             ("absent", cpus - self.online - self.offline),
             ("offline", cpus & self.offline),
@@ -202,6 +202,7 @@ class AllocatableCpus:
         restrictions = (
             (f"in the restricted affinity of {restriction}", cpus & restriction.cpus)
             for restriction in self.restrictions
+            if not guest or restriction.guest != guest
         )
         return [
             f"{these} {'is' if len(these) == 1 else 'are'} {why}" for why, these in (*kinds, *restrictions) if these

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from uuid import UUID
 
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.guest.guest import Guest, own_vcpu_pins
@@ -18,6 +19,16 @@ def is_excluded_guest(guest: Guest, request: Request) -> bool:
 
 def is_named(guest: Guest, names: Container[str]) -> bool:
     return guest.name in names or guest.uuid in names
+
+
+def names(name: str, target: Target, snapshot: Snapshot) -> bool:
+    """Whether it names this guest or process. An id names nobody else: any user may name a process or a guest like the
+    id of another one."""
+    if target.kind == "process":
+        ids = {str(process.pid) for process in snapshot.processes}
+    else:
+        ids = {guest.uuid for guest in snapshot.guests} | {guest.uuid for guest in snapshot.inactive}
+    return name == target.owner or (name == target.name and name not in ids)
 
 
 def is_excluded_process(process: Process, request: Request) -> bool:

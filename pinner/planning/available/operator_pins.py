@@ -8,7 +8,7 @@ from pinner.model.guest.guest import Guest, OperatorPin
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import listed
-from pinner.planning.available.exclusions import is_excluded_guest, is_named
+from pinner.planning.available.exclusions import is_excluded_guest, is_named, names
 
 _NAMED = 4
 
@@ -65,15 +65,14 @@ def owned(snapshot: Snapshot, request: Request) -> dict[str, CpuSet]:
 def beside_vcpus(snapshot: Snapshot, request: Request) -> Iterator[tuple[Guest, OperatorPin, CpuSet]]:
     """Pins of QEMU's own threads to one core, with its CPUs, of guests whose vCPUs own other CPUs."""
     own, topology = owned(snapshot, request), snapshot.topology
-    for guest in released(snapshot, request).guests:
-        for pin in guest.operator_pins if guest.uuid in own else ():
-            cpus = (pin.cpus & topology.online) - own[guest.uuid]
-            if pin.kind != "vcpu" and cpus and cpus <= topology.online_cores[cpus.lowest]:
-                yield guest, pin, cpus
+    for guest, pin, mask in _pins(snapshot, request):
+        cpus = mask - own.get(guest.uuid, mask)
+        if pin.kind != "vcpu" and cpus and cpus <= topology.online_cores[cpus.lowest]:
+            yield guest, pin, cpus
 
 
 def vcpu_pins(snapshot: Snapshot, request: Request) -> Iterator[tuple[Guest, int | None, CpuSet]]:
-    """Of the guests that the request leaves alone, online."""
+    """Of the guests and parts that the request leaves alone, online."""
     return ((guest, pin.part, cpus) for guest, pin, cpus in _pins(snapshot, request) if pin.kind == "vcpu")
 
 
@@ -88,10 +87,24 @@ def qemus_own_pins(snapshot: Snapshot, request: Request) -> dict[str, CpuSet]:
 
 def _pins(snapshot: Snapshot, request: Request) -> Iterator[tuple[Guest, OperatorPin, CpuSet]]:
     for guest in released(snapshot, request).guests:
-        stays = is_left_to_operator(guest, request) or (is_excluded_guest(guest, request) and not guest.dedicated)
-        for pin in pins_of(guest) if stays else ():
-            if cpus := pin.cpus & snapshot.topology.online:
+        if guest.dedicated:
+            continue
+        stays = is_left_to_operator(guest, request) or is_excluded_guest(guest, request)
+        for pin in pins_of(guest) if stays or request.placement else ():
+            if (stays or not _is_placed(pin, guest, snapshot, request)) and (
+                cpus := pin.cpus & snapshot.topology.online
+            ):
                 yield guest, pin, cpus
+
+
+def _is_placed(pin: OperatorPin, guest: Guest, snapshot: Snapshot, request: Request) -> bool:
+    """By hand."""
+    return any(
+        placed.kind in ("all", pin.kind)
+        and placed.part in (None, pin.part)
+        and names(placed.owner, guest.target, snapshot)
+        for placed in request.placement
+    )
 
 
 def pins_in_words(guest: Guest) -> str:

@@ -7,6 +7,7 @@ from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.plan.request import RequestedPin
+from pinner.planning.available.exclusions import names
 from pinner.planning.request.context import Context
 
 
@@ -29,30 +30,20 @@ def require_placeable(context: Context) -> None:
 
 def _targets(pin: RequestedPin, context: Context) -> Iterator[Target]:
     if pin.kind == "process":
-        yield from (move.target for move in context.moving if _names(pin, move.target, context))
+        yield from (move.target for move in context.moving if names(pin.owner, move.target, context.snapshot))
         return
-    guests = (guest for guest in context.guests if _names(pin, guest.target, context))
+    guests = (guest for guest in context.guests if names(pin.owner, guest.target, context.snapshot))
     for target in (target for guest in guests for target in guest.threads_by_target):
         beside = pin.kind == "emulator" and target.kind == "vhost"
         if pin.kind == "all" or beside or (target.kind, target.part) == (pin.kind, pin.part):
             yield target
 
 
-def _names(pin: RequestedPin, target: Target, context: Context) -> bool:
-    """An id names nobody else: any user may name a process or a guest like the id of another one."""
-    snapshot = context.snapshot
-    if target.kind == "process":
-        ids = {str(process.pid) for process in snapshot.processes}
-    else:
-        ids = {guest.uuid for guest in snapshot.guests} | {guest.uuid for guest in snapshot.inactive}
-    return pin.owner == target.owner or (pin.owner == target.name and pin.owner not in ids)
-
-
 def _expected(pin: RequestedPin, context: Context) -> str:
     whole = [left for left in context.skipped if left.target.kind in ("guest", "process") and not left.threads]
     for left in whole:
-        if _names(pin, left.target, context):
+        if names(pin.owner, left.target, context.snapshot):
             return f"a {left.target.kind} that pinner may place; {left.why}"
-    guests = (guest for guest in context.guests if _names(pin, guest.target, context))
+    guests = (guest for guest in context.guests if names(pin.owner, guest.target, context.snapshot))
     parts = CpuSet.of(target.part or 0 for g in guests for target in g.threads_by_target if target.kind == pin.kind)
     return f"a part that the guest has now; its parts of the kind {pin.kind}: {parts or 'none'}"

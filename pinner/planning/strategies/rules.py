@@ -232,19 +232,23 @@ def _wrong_targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str
 
 def _cpus(answer: Answer, context: Context) -> Iterator[str]:
     """Thousands of threads share a handful of sets: each is looked at only where the union of a kind breaks a rule."""
-    sets: dict[tuple[TargetKind, bool, bool], dict[int, Wanted]] = {}
+    sets: dict[tuple[TargetKind, bool, bool, str], dict[int, Wanted]] = {}
     confined = {guest.uuid for guest in context.guests if guest.restriction}
+    # A placement by hand may place parts of a guest that an operator pinned.
+    pinned = {each.guest for each in context.allocatable.restrictions}
     for want in answer.wanted:
         if want.state is None:
             kind, bits = want.target.kind, want.cpus.bits
-            alike = kind, kind == "vcpu" and bits.bit_count() == 1, want.target.owner in confined
+            guest = owner if (owner := want.target.owner) in pinned else ""
+            alike = kind, kind == "vcpu" and bits.bit_count() == 1, owner in confined, guest
             if (wanted := sets.get(alike)) is None:
                 wanted = sets[alike] = {}
             wanted.setdefault(bits, want)
-    for (kind, one_to_one, is_confined), wanted in sets.items():
+    for (kind, one_to_one, is_confined, guest), wanted in sets.items():
         allowed = _role(kind, answer.roles, confined=is_confined)
         every, floating = CpuSet(reduce(or_, wanted)), not one_to_one
-        if not (all(wanted) and every <= allowed) or context.allocatable.objections(every, floating=floating):
+        wrong = context.allocatable.objections(every, floating=floating, guest=guest)
+        if wrong or not (all(wanted) and every <= allowed):
             for want in wanted.values():
                 yield from _wrong_cpus(want, allowed, context, floating=floating)
 
@@ -260,7 +264,7 @@ def _wrong_cpus(want: Wanted, allowed: CpuSet, context: Context, *, floating: bo
         yield f"{want.target} has no CPU"
     if outside := want.cpus - allowed:
         yield f"{want.target} is placed on CPUs {outside}, outside the set of its role ({allowed})"
-    if forbidden := context.allocatable.objections(want.cpus, floating=floating):
+    if forbidden := context.allocatable.objections(want.cpus, floating=floating, guest=want.target.owner):
         yield f"{want.target} is placed on CPUs that pinner may not allocate: {'; '.join(forbidden)}"
 
 

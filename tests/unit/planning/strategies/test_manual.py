@@ -13,6 +13,7 @@ from pinner.model.guest.guest import Guest, NovaIdentity, OperatorPin
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import MANUAL, Request, RequestedPin
 from pinner.model.snapshot import Snapshot
+from pinner.planning.admission import Past, require_permitted
 from pinner.planning.placement import drifts, record
 from pinner.planning.planner import plan, plan_from_placement, require_possible
 from pinner.planning.questions.explanation import explain_placement
@@ -237,6 +238,25 @@ def test_two_vcpus_of_a_guest_never_share_an_isolated_cpu() -> None:
     here = snapshot(plain(12, isolated="8-9"), [guest(1, 2, cpus("0-7"), pins=("8", "0-7"))])
     with pytest.raises(Invalid, match=r"guest g1 vcpu 0 has isolated CPUs 8"):
         plan(here, "s", by_hand(pin("g1", "vcpu", "8", 1)))
+
+
+def test_pins_of_an_operator_that_are_not_placed_keep_their_cpus() -> None:
+    pins = (*(OperatorPin("vcpu", vcpu, cpus("2-3"), "live") for vcpu in range(2)),)
+    pins = (*pins, OperatorPin("emulator", None, cpus("4"), "live"))
+    owner = replace(guest(2, 2, cpus("0-7"), pins=("2-3", "2-3")), operator_pins=pins)
+    here = snapshot(plain(8), [guest(1, 1, cpus("0-7")), owner], [process(300, 40.0, "0-7")])
+    beside = pin("g2", "emulator", "0")
+    for other in (pin("g1", "vcpu", "2", 0), pin("g1", "emulator", "1-2"), pin("300", "process", "3")):
+        for pins in ((other,), (other, beside)):
+            with pytest.raises(Invalid, match="restricted affinity of guest g2, which an operator pinned"):
+                plan(here, "s", by_hand(*pins))
+    assert set(table(plan(here, "s", by_hand(beside, pin("300", "process", "4")))).values()) == {"0", "4"}
+    own = by_hand(pin("g2", "emulator", "2"), pin("g2", "vcpu", "3", 0))
+    made = plan(here, "s", own)
+    assert table(made) == {"guest g2 emulator": "2", "guest g2 vcpu 0": "3"}
+    require_permitted(made, here, Past(), migrate_memory=False)
+    moved = by_hand(*(pin("g2", "vcpu", "5-6", vcpu) for vcpu in range(2)), pin("g1", "vcpu", "2", 0))
+    assert table(plan(here, "s", moved))["guest g1 vcpu 0"] == "2"
 
 
 def test_two_guests_may_exchange_cpus_in_one_request() -> None:
