@@ -13,7 +13,9 @@ from math import ceil, fsum
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
+from pinner.model.machine.process import ROOT, CpuLimit
 from pinner.model.machine.topology import Node, Topology
+from pinner.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,21 @@ def allowed(guest: Guest, cpus: CpuSet) -> CpuSet:
 
 def bounds_of(guests: Iterable[Guest], topology: Topology) -> dict[str, NumaBound]:
     return {guest.uuid: bound for guest in guests if (bound := bound_of(guest, topology)) is not None}
+
+
+def within_partitions(guests: Iterable[Guest], snapshot: Snapshot) -> Iterator[Guest]:
+    """The guests with a limit for what partitions of cgroups leave to them: the innermost one of their own, without
+    those of others."""
+    every = (cgroup for guest in snapshot.guests for cgroup in guest.cgroups if not cgroup.state.invalid)
+    partitions = {cgroup.path: cgroup.state.cpus for cgroup in every if cgroup.state.kind != "member"}
+    for guest in guests:
+        own = {ROOT: snapshot.topology.online} | {
+            cgroup.path: partitions[cgroup.path] for cgroup in guest.cgroups if cgroup.path in partitions
+        }
+        path, cpus = own.popitem()
+        taken = union(theirs for other, theirs in partitions.items() if other != path and other not in own)
+        limits = (*guest.cpu_limits, CpuLimit(path, cpus - taken))
+        yield replace(guest, cpu_limits=limits) if partitions else guest
 
 
 def may_move_to(guest: Guest, node: int) -> bool:

@@ -25,7 +25,14 @@ from pinner.planning.available.exclusions import (
     own_cpus,
     require_running_guests,
 )
-from pinner.planning.available.numa import MemoryBalance, NumaBound, VcpuGroup, bounds_of, is_bound_to_nodes
+from pinner.planning.available.numa import (
+    MemoryBalance,
+    NumaBound,
+    VcpuGroup,
+    bounds_of,
+    is_bound_to_nodes,
+    within_partitions,
+)
 from pinner.planning.available.operator_pins import (
     is_left_to_operator,
     pins_in_words,
@@ -131,6 +138,8 @@ class Context:
             snapshot = without_own_masks(snapshot, placement)
         scope = _Scope.of(snapshot, request, placement)
         chosen = {guest.uuid for guest in scope.guests}
+        # Strategies make partitions, or leave those that are there out of their sets.
+        bound = within_partitions(scope.guests, snapshot) if request.placement else scope.guests
         allocatable = allocatable_cpus(snapshot, request, _in_use(placement), hosts_own=_hosts_own(placement))
         return cls(
             snapshot=snapshot,
@@ -154,7 +163,7 @@ class Context:
             ),
             placement=placement,
             places=_places(placement, request),
-            bounds=bounds_of(scope.guests, snapshot.topology),
+            bounds=bounds_of(bound, snapshot.topology),
             lenient=lenient,
         )
 

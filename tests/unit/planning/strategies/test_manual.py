@@ -8,8 +8,9 @@ from data.field.documented import EVEN, FIFTH, FOURTH, PIDS, documented_host, pi
 from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot
 
 from pinner.model.change import PartPin
-from pinner.model.errors import Invalid, NotFound
-from pinner.model.guest.guest import Guest, NovaIdentity, OperatorPin
+from pinner.model.errors import Invalid, NotFound, Refused
+from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity, OperatorPin
+from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import MANUAL, Request, RequestedPin
 from pinner.model.snapshot import Snapshot
@@ -238,6 +239,38 @@ def test_two_vcpus_of_a_guest_never_share_an_isolated_cpu() -> None:
     here = snapshot(plain(12, isolated="8-9"), [guest(1, 2, cpus("0-7"), pins=("8", "0-7"))])
     with pytest.raises(Invalid, match=r"guest g1 vcpu 0 has isolated CPUs 8"):
         plan(here, "s", by_hand(pin("g1", "vcpu", "8", 1)))
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (pin("g1", "vcpu", "9", 0), "CPUs 9, but the guest has CPUs 2-7,10-15 from cgroup machine.slice"),
+        (pin("g1", "vcpu", "0", 0), "CPUs 0, but the guest has CPUs 2-7,10-15 from cgroup machine.slice"),
+        (pin("g2", "vcpu", "5", 0), "CPUs 5, but the guest has CPUs 8-9 from cgroup machine.slice/g2.scope"),
+        (pin("g2", "emulator", "5"), "CPUs 5, but the guest has CPUs 8-9 from cgroup machine.slice/g2.scope"),
+        (pin("g3", "vcpu", "9", 0), "CPUs 9, but the guest has CPUs 0-1 from cgroup /"),
+    ],
+    ids=str,
+)
+def test_no_part_is_placed_outside_the_partitions_of_its_cgroups(other: RequestedPin, expected: str) -> None:
+    slice_ = Cgroup("machine.slice", PartitionState("root", cpus("2-15")))
+    own = Cgroup("machine.slice/g2.scope", PartitionState("isolated", cpus("8-9")))
+    invalid = Cgroup("machine.slice/g1.scope", PartitionState("isolated", cpus("4"), "of the parent"))
+    guests = [
+        guest(1, 1, cpus("2-7,10-15"), cgroups=(slice_, invalid)),
+        guest(2, 1, cpus("8-9"), pins=("8",), cgroups=(slice_, own)),
+        guest(3, 1, cpus("0-1")),
+    ]
+    here = snapshot(plain(16, isolated="8-9"), guests)
+    with pytest.raises(Invalid, match=f"placement: '{other}' is not valid: .*{expected}"):
+        plan(here, "s", by_hand(other))
+    allowed = by_hand(pin("g1", "vcpu", "5", 0), pin("g2", "vcpu", "9", 0), pin("g3", "emulator", "0"))
+    made = plan(here, "s", allowed)
+    assert table(made) == {"guest g1 vcpu 0": "5", "guest g2 vcpu 0": "9", "guest g3 emulator": "0"}
+    forged = replace(made, changes=tuple(replace(each, after=cpus("8")) for each in made.changes[-1:]))
+    require_permitted(made, here, Past(), migrate_memory=False)
+    with pytest.raises(Refused):
+        require_permitted(forged, here, Past(), migrate_memory=False)
 
 
 def test_pins_of_an_operator_that_are_not_placed_keep_their_cpus() -> None:
