@@ -41,7 +41,8 @@ class Manual:
         )
         # A part that is left out keeps its CPUs, which another pin may name.
         while wrong := dict(_wrong(wanted, pins, context)):
-            for target, why in wrong.items() if not context.lenient else ():
+            if not context.lenient:
+                target, why = next(iter(wrong.items()))
                 raise Invalid("placement", str(pins[target][-1]), f"CPUs that this part may have; {why}")
             left |= wrong
             wanted = tuple(want for want in wanted if want.target not in left)
@@ -53,11 +54,11 @@ def _wrong(
     wanted: tuple[Wanted, ...], pins: Mapping[Target, tuple[RequestedPin, ...]], context: Context
 ) -> Iterator[tuple[Target, str]]:
     """Each pin that breaks a rule beside the others, with the reason."""
-    roles, owned, masks = _roles(wanted), _owned(wanted, context), vcpu_masks(context.snapshot, wanted)
+    roles, owned, masks = _roles(wanted), _owned(wanted, context), _masks(wanted, context)
     for want in wanted:
         twice = (f"each part once; {pin} names it, too" for pin in pins[want.target][:-1])
         broken = rules.broken(Answer(roles, (want,)), context)
-        if why := next(chain(twice, _of_others(want, owned, context), _isolated(want, masks, context), broken), ""):
+        if why := next(chain(twice, _of_others(want, owned, context), broken, _isolated(want, masks, context)), ""):
             yield want.target, why
 
 
@@ -94,12 +95,23 @@ def _owned(wanted: Iterable[Wanted], context: Context) -> dict[Target, CpuSet]:
     return {guest: union(sets) for guest, sets in owned.items()}
 
 
-def _isolated(want: Wanted, masks: Mapping[Target, CpuSet], context: Context) -> Iterator[str]:
-    """Isolated CPUs of the guest's other vCPUs: the kernel balances no load there."""
-    if not (isolated := want.cpus & context.allocatable.isolated):
-        return
-    for target, cpus in masks.items():
-        if target.owner == want.target.owner and target != want.target and (both := cpus & isolated):
+def _masks(wanted: Iterable[Wanted], context: Context) -> dict[Target, tuple[CpuSet, ...]]:
+    """Of all threads of guests with this placement, if CPUs are isolated."""
+    if not context.allocatable.isolated:
+        return {}
+    placed = {want.target: (want.cpus,) for want in wanted}
+    parts = (part for guest in context.snapshot.guests for part in guest.threads_by_target.items())
+    return {target: placed.get(target) or tuple(thread.affinity for thread in threads) for target, threads in parts}
+
+
+def _isolated(want: Wanted, masks: Mapping[Target, tuple[CpuSet, ...]], context: Context) -> Iterator[str]:
+    """The guest's other vCPUs on isolated CPUs of this part, where the kernel balances no load; and threads of other
+    guests that may not run elsewhere: off these CPUs the kernel keeps all others."""
+    isolated = context.allocatable.isolated
+    for target, cpus in ((target, cpus) for target, each in masks.items() for cpus in each):
+        same = target.owner == want.target.owner
+        counts = target.kind == "vcpu" and target != want.target if same else cpus <= isolated
+        if counts and (both := cpus & want.cpus & isolated):
             yield f"{target} has isolated CPUs {both}"
 
 

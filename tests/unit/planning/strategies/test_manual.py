@@ -13,7 +13,7 @@ from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity, OperatorPin
 from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import MANUAL, Request, RequestedPin
-from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import Snapshot, with_affinities
 from pinner.planning.admission import Past, require_permitted
 from pinner.planning.placement import drifts, record
 from pinner.planning.planner import plan, plan_from_placement, require_possible
@@ -290,6 +290,20 @@ def test_pins_of_an_operator_that_are_not_placed_keep_their_cpus() -> None:
     require_permitted(made, here, Past(), migrate_memory=False)
     moved = by_hand(*(pin("g2", "vcpu", "5-6", vcpu) for vcpu in range(2)), pin("g1", "vcpu", "2", 0))
     assert table(plan(here, "s", moved))["guest g1 vcpu 0"] == "2"
+
+
+@pytest.mark.parametrize("other", ["emulator", "iothread", "vhost", "vcpu"])
+def test_an_isolated_cpu_of_any_other_thread_is_refused_unless_that_moves(other: str) -> None:
+    floor = cpus("0-7")
+    theirs = guest(2, 1, floor, iothreads=1, vhost_threads=1)
+    (target,) = (target for target in theirs.threads_by_target if target.kind == other)
+    tids = [thread.tid for thread in theirs.threads_by_target[target]]
+    here = snapshot(plain(12, isolated="8-9"), [guest(1, 1, cpus("0-11")), guest(3, 1, cpus("0-11")), theirs])
+    here = with_affinities(here, dict.fromkeys(tids, cpus("8-9")))
+    wanted = pin("g1", "vcpu", "8", 0)
+    with pytest.raises(Invalid, match=f"{target} has isolated CPUs 8"):
+        plan(here, "s", by_hand(wanted))
+    assert table(plan(here, "s", by_hand(wanted, pin("g2", "all", "5"))))["guest g1 vcpu 0"] == "8"
 
 
 def test_two_guests_may_exchange_cpus_in_one_request() -> None:
