@@ -276,6 +276,17 @@ _COMMON = {
     "warnings": "What an operator should know before an apply.",
 }
 """Descriptions of fields without a docstring, which mean the same in each class. Names describe the others."""
+_VALUES = {
+    "AddedGuests": "NewGuests",
+    "AnchorInput": "Anchor",
+    "NewEvent": "GuestEvent",
+    "NewIdentity": "NovaIdentity",
+    "NewPolicy": "Policy",
+    "NewShape": "GuestShape",
+    "PlanParameters": "Request",
+    "SignedHeadInput": "SignedHead",
+}
+"""The model's values that requests become: fields of one name mean the same."""
 _SPELLED = {"cpu": "CPU", "cpus": "CPUs", "kib": "KiB", "mac": "MAC address", "vcpus": "vCPUs"}
 
 
@@ -296,8 +307,7 @@ def _by_name(field: str) -> str:
 
 
 def _field_docstrings() -> dict[str, dict[str, str]]:
-    """The text below each field, by class and field, read from the sources at the import: the API may not be able to
-    after it has given up root."""
+    """The text below each field, by class and field, read at the import: without root, the sources may be closed."""
     names = [
         info.name for room in (model, schemas) for info in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     ]
@@ -306,8 +316,9 @@ def _field_docstrings() -> dict[str, dict[str, str]]:
     for module in modules:
         for node in ast.parse(inspect.getsource(module)).body:
             if isinstance(node, ast.ClassDef):
-                bases = [docstrings.get(base.id, {}) for base in node.bases if isinstance(base, ast.Name)]
-                docstrings[node.name] = dict(ChainMap(dict(_docstrings(node)), *bases))
+                bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                others = [docstrings.get(name, {}) for name in (*bases, _VALUES.get(node.name, ""))]
+                docstrings[node.name] = dict(ChainMap(dict(_docstrings(node)), *others))
     return docstrings
 
 

@@ -90,9 +90,7 @@ class Versions:
     name: str
     """The name of the service: pinner."""
     release: str
-    """The release of the software."""
     versions: tuple[Version, ...]
-    """The versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,6 @@ class PublicCheck:
     """One check of a part of the server."""
 
     name: str
-    """The name of the part."""
     ok: bool
     """Whether the part does its work."""
 
@@ -120,7 +117,6 @@ class Ready:
     status: State
     """ready: every check is good."""
     checks: tuple[PublicCheck, ...]
-    """The checks."""
 
 
 T = TypeVar("T")

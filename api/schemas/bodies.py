@@ -94,30 +94,20 @@ class SignedHeadInput(Input):
     """The signed head of an agent's audit trail, from `GET /v1/audit/anchor`."""
 
     host: _HostName
-    """The agent's host."""
     seq: _Number
-    """The number of the last record of the agent's trail."""
     hash: _Hash
-    """The hash of that record."""
     centre_seq: _Number
-    """The number of the centre's record that the agent saw last; 0: none."""
     centre_hash: _Hash
-    """The hash of that record."""
     at: Annotated[str, Field(max_length=40)]
-    """The agent's clock, as it was signed."""
     key: _Base64
-    """The agent's public key."""
     signature: _Base64
-    """The signature of the other fields."""
 
 
 class AnchorInput(Input):
     """An anchor from `GET /v1/audit/anchor`."""
 
     version: Annotated[int, Field(ge=1, le=1), Whole]
-    """The version of this format."""
     heads: Annotated[tuple[SignedHeadInput, ...], Field(min_length=1, max_length=MAX_HEADS)]
-    """The signed head of each host."""
 
     def value(self) -> Anchor:
         return Anchor(self.version, tuple(SignedHead(**head.model_dump()) for head in self.heads))
@@ -132,19 +122,12 @@ class NewIdentity(Input):
     """An instance, as Nova describes it."""
 
     instance: ShortText = ""
-    """The name of the instance."""
     project: ShortText = ""
-    """The name of the project."""
     user: ShortText = ""
-    """The name of the user."""
     flavor: ShortText = ""
-    """The name of the flavor."""
     flavor_id: ShortText = ""
-    """The id of the flavor, Nova's flavorid."""
     extra_specs: Annotated[dict[ShortText, ShortText], Field(default_factory=dict, max_length=MAX_SPECS)]
-    """The extra specs of the flavor."""
     has_specs: bool = False
-    """Whether extra_specs is the flavor's whole list, also where it is empty."""
 
 
 class NewEvent(Input):
@@ -153,18 +136,14 @@ class NewEvent(Input):
     host: Name | None = None
     """The guest's host. It may be left out if the server has a single host."""
     guest: Annotated[str, Field(pattern=UUID)]
-    """The guest's UUID."""
     event: ShortText
-    """The event as its source names it, such as instance.reboot.end."""
     source: ShortText = ""
     """The source of the event, for the audit trail. By default the request's actor."""
     at: Timestamp | None = None
     """The time of the event by the clock of its publisher. By default the current time. An event that is late, older
     than a day, or more than a minute ahead changes nothing that pinner knows."""
     publisher: ShortText = ""
-    """The host whose clock the time is from. Times of two publishers are not compared."""
     request: ShortText = ""
-    """Nova's request id, which all events of one operation share."""
     nova: NewIdentity | None = None
     """The instance, if Nova reported the event."""
 
@@ -179,7 +158,6 @@ class NewLeavingEvent(NewEvent):
     """An event of a guest that is about to be migrated to another host."""
 
     cpus: Annotated[str, Field(max_length=MAX_LENGTH, json_schema_extra={"format": "cpu-ids"})] = ""
-    """The CPUs of the destination, if they are known."""
 
     def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
         """Raises Invalid."""

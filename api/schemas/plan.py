@@ -82,39 +82,24 @@ class PlanParameters(Input):
     strategy: Name = _DEFAULT.strategy
     """The name of a strategy, as GET /v1/strategies lists it."""
     guests: Names = _DEFAULT.guests
-    """Names or UUIDs of the guests to place, also of guests that an operator pinned; empty: all guests that no operator
-    pinned, and the busy processes of the host."""
     with_processes: bool = _DEFAULT.with_processes
-    """Also move the busy processes of the host if `guests` names guests."""
     processes: Names = _DEFAULT.processes
-    """Names or ids of processes to move even if they are idle or have a restricted affinity."""
     housekeeping: CpuList = _DEFAULT.housekeeping
     emulator: CpuList = _DEFAULT.emulator
     vcpus: CpuList = _DEFAULT.vcpus
     busy_threshold: BusyThreshold = _DEFAULT.busy_threshold
     smt: Smt = _DEFAULT.smt
-    """How `isolated` uses sibling threads. prefer: use them; isolate: leave them idle; require: use only cores that
-    have siblings."""
     isolation: Isolating = _DEFAULT.isolation
-    """How `isolated` gets its CPUs. boot: from kernel arguments; live: from cgroup v2 partitions."""
     solver_budget: Annotated[int, Field(ge=0, le=MAX_BUDGET), Whole] = _DEFAULT.solver_budget
-    """How many nodes of its search tree the solver of `optimal` may visit."""
     released_guests: Names = _DEFAULT.released_guests
-    """Names or UUIDs of guests to place also outside their definition's CPUs (<vcpu cpuset>) and an operator's pins."""
     excluded_guests: Names = _DEFAULT.excluded_guests
-    """Names or UUIDs of guests that the plan must not change."""
     excluded_processes: Names = _DEFAULT.excluded_processes
-    """Names or systemd units of processes that the plan must not change."""
     nova_emulators: bool = _DEFAULT.nova_emulators
-    """Also place the emulator threads of guests that Nova pinned, unless Nova gives them CPUs."""
     minimum_cores: Annotated[int, Field(ge=1, le=MAX_CPUS), Whole] | None = _DEFAULT.minimum_cores
-    """The fewest cores of each NUMA node for housekeeping, emulators and guests each. Default: [host] minimum_cores."""
     rebalance: bool
     weights: Annotated[Weights, Field(default_factory=Weights)]
-    """The weights of the objective's terms, each in its tier."""
 
     moves: Annotated[int, Field(ge=0, le=MAX_MOVES), Whole] = _DEFAULT.moves
-    """How many placed guests may move in one plan because of new ones, to make room or to improve the objective."""
     remedies: Annotated[
         tuple[SettingName, ...],
         Field(
@@ -125,7 +110,6 @@ class PlanParameters(Input):
         ),
     ] = _DEFAULT.remedies
     irq_cpus: Annotated[dict[Name, CpuList], Field(max_length=MAX_NAMES, default_factory=dict)]
-    """Housekeeping CPUs for the interrupts of a device, by its interface or PCI address, beside `with` irqs."""
     placement: Annotated[tuple[NewPin, ...], Field(max_length=MAX_NAMES)] = ()
     """CPUs by hand, each part once: the plan places these parts alone, and the strategy is `manual`. Beside it,
     `guests`, `processes`, `with`, `fix` and `rebalance` are not set. Where a part has these CPUs by an operator's pin,
@@ -160,7 +144,6 @@ class NewPlan(PlanParameters):
 
     fix: Fix = _DEFAULT.fix
     rebalance: bool = _DEFAULT.rebalance
-    """Place all guests anew if that improves the objective; otherwise well-placed guests stay."""
     snapshot: Name | None = None
     """The id of a stored snapshot. By default pinner takes a new one."""
     sample_seconds: Seconds | None = None
@@ -182,7 +165,6 @@ class AskedRequest(PlanParameters):
     """A strategy with its parameters, for a plan that is not stored."""
 
     rebalance: bool = _DEFAULT.rebalance
-    """Place all guests anew if that lowers the objective; otherwise well-placed guests stay."""
 
 
 def _require_false(value: bool) -> bool:
@@ -208,8 +190,6 @@ class NewPolicy(Input):
     request: Annotated[PolicyRequest, Field(default_factory=PolicyRequest)]
     """The strategy and its parameters."""
     undo_if_worse: bool = False
-    """Watch each run of the policy. If a measure becomes worse, the run is rolled back and the mode becomes propose;
-    the drift says why."""
     setback: Annotated[Setback | None, Field(json_schema_extra={"readOnly": True})] = None
     """Read-only. It is ignored, so that a policy that was read can be sent back."""
 
@@ -233,22 +213,16 @@ class NewShape(Input):
     )
 
     vcpus: Annotated[int, Field(ge=1, le=MAX_CPUS), Whole]
-    """The number of vCPUs."""
     memory_kib: Annotated[int, Field(ge=0, le=MAX_MEMORY_KIB), Whole] = 0
-    """The memory; 0: memory does not count."""
     page_kib: Annotated[int, Field(ge=0, le=MAX_MEMORY_KIB), Whole] = 0
-    """The size of its huge pages; 0: normal pages. Only with `memory_kib`."""
 
 
 class AddedGuests(Input):
     """Guests of one shape that have just started."""
 
     shape: NewShape
-    """The size of each guest."""
     count: Annotated[int, Field(ge=1, le=MAX_NEW_GUESTS), Whole] = 1
-    """The number of guests."""
     strategy: Name = ""
-    """The strategy that their flavor asks for; empty: none."""
 
     def guests(self) -> NewGuests:
         """Raises Invalid."""

@@ -18,7 +18,7 @@ class GuestEvent:
     """pinner cannot ask its sender again."""
 
     guest: str
-    """UUID."""
+    """The guest's UUID."""
     kind: GuestEventKind
     event: str
     """Its sender's name: ``instance.reboot.end``, libvirt's ``started``."""

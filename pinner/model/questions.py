@@ -25,9 +25,9 @@ class GuestShape:
 
     vcpus: int
     memory_kib: int = 0
-    """0: memory does not count."""
+    """KiB; 0: memory does not count."""
     page_kib: int = 0
-    """KiB of a huge page; 0: normal pages."""
+    """KiB of a huge page, only beside ``memory_kib``; 0: normal pages."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.vcpus <= MAX_CPUS:

@@ -92,7 +92,7 @@ class Request:
 
     strategy: str = DEFAULT
     guests: tuple[str, ...] = ()
-    """Names or UUIDs of those to place; none: all."""
+    """Names or UUIDs of those to place, even ones that an operator pinned; none: all others and busy processes."""
     processes: tuple[str, ...] = ()
     """Names or pids of processes to move although they are idle, or their owner restricted their affinity."""
     housekeeping: str = AUTO
@@ -102,12 +102,12 @@ class Request:
     busy_threshold: float = 2.0
     """Per cent of one CPU; a process above it is busy."""
     smt: Smt = "prefer"
-    """As in Nova: prefer = use sibling threads; isolate = leave them idle; require = only cores that have them."""
+    """``isolated``: prefer = use sibling threads; isolate = leave them idle; require = only cores that have them."""
     isolation: Isolating = "boot"
     """For ``isolated``: boot = CPUs that the kernel's arguments isolate; live = cgroup v2 partitions made now."""
     released_guests: tuple[str, ...] = field(default=(), metadata={"exclude_if": lambda names: not names})
-    """Names or UUIDs of guests to place outside the CPUs of their definition (<vcpu cpuset>) and of an operator's pins,
-    too; they may be absent. JSON leaves it out where it is empty."""
+    """Names or UUIDs of guests to place also outside their definition's CPUs (<vcpu cpuset>) and an operator's pins;
+    they may be absent. JSON leaves it out where it is empty."""
     excluded_guests: tuple[str, ...] = ()
     """Names or UUIDs to skip; they may be absent."""
     excluded_processes: tuple[str, ...] = ()
