@@ -6,7 +6,15 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner import codec
-from pinner.model.errors import HostUnreachable, NoPolicy, NotFound, PinnerError, PolicyConflict, PreconditionFailed
+from pinner.model.errors import (
+    HostUnreachable,
+    Invalid,
+    NoPolicy,
+    NotFound,
+    PinnerError,
+    PolicyConflict,
+    PreconditionFailed,
+)
 from pinner.model.guest.guest import GuestExclusion
 from pinner.model.plan.request import Request
 from pinner.model.policy import Expected, Policy, Setback
@@ -33,6 +41,7 @@ class HostPolicies:
     def set(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
         self._hosts.require(host)
         require_installed(policy.request.strategy)
+        _require_names(policy.request)
         self._change(host, expected, lambda before: self._put(host, before, policy, caller))
         self._publish(host)
         return policy
@@ -104,6 +113,13 @@ class HostPolicies:
             return
         if request is None or replace(request, rebalance=False) != policy.request:
             raise PolicyConflict(host, what)
+
+
+def _require_names(request: Request) -> None:
+    """Raises Invalid for a pid in a placement by hand: a policy outlives a process, and another one gets its pid."""
+    for pin in request.placement:
+        if pin.kind == "process" and pin.owner.isdecimal():
+            raise Invalid("placement", str(pin), "a process by its name in a policy: its pid may become another one's")
 
 
 def revision(policy: Policy | None) -> str:

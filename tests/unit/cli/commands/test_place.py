@@ -112,3 +112,10 @@ def test_a_policy_can_keep_a_placement(host, cli):
     assert shown.status == 0
     assert "placement           g1 emulator=5\n" in shown.out
     assert cli("drift").out == f"host h1: policy enforce, as plan {made} placed it: no drift\n"
+
+
+def test_a_policy_keeps_no_placement_of_a_pid(host, cli):
+    done = json.loads(cli("place", "--process", 300, "--cpus", "0,2", "--worse", "--yes", "--json").out)
+    refused = cli("policy", "set", "--plan", done["run"]["plan"], "--yes")
+    assert (refused.status, refused.out) == (2, "")
+    assert "placement: '300 process=0,2' is not valid: a process by its name in a policy" in refused.err

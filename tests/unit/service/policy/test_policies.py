@@ -12,7 +12,7 @@ from pinner import codec
 from pinner.model.errors import HostUnreachable, Invalid, NoPolicy, NotFound, PreconditionFailed
 from pinner.model.guest.guest import InactiveGuest
 from pinner.model.page import PageRequest
-from pinner.model.plan.request import Request
+from pinner.model.plan.request import Request, RequestedPin
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
 from pinner.service.local import ServiceParts
@@ -51,6 +51,16 @@ def test_a_policy_that_the_host_cannot_follow_is_refused(service, lists):
     with pytest.raises(NoPolicy):
         service.policy(HOST)
     assert actions(service) == []
+
+
+@pytest.mark.parametrize("mode", ["observe", "propose", "enforce"])
+def test_a_policy_names_no_pid_for_which_it_has_cpus(service, mode):
+    """The process ends, and another one gets its pid."""
+    pins = [RequestedPin(owner, "process", cpus("0")) for owner in ("daemon", "300")]
+    with pytest.raises(Invalid, match="placement: '300 process=0' is not valid: a process by its name"):
+        service.set_policy(HOST, Policy(Request(placement=tuple(pins)), mode), ANN)
+    assert actions(service) == []
+    assert service.set_policy(HOST, Policy(Request(placement=(pins[0],)), mode), ANN).mode == mode
 
 
 @pytest.mark.parametrize("guest", ["off", OFF, "8d1c7ba2-0000-4000-8000-000000000001"], ids=["name", "uuid", "later"])
