@@ -132,12 +132,11 @@ def read_guest(
 def binding_pins(guest: Guest, recorded: RecordedPins) -> dict[int, CpuSet]:
     """Pins that Nova wrote, not pinner. With --persist pinner writes the definition. The live pins of a transient guest
     are pinner's once it has placed it."""
-    if not guest.persistent and guest.uuid in recorded.placed:
-        return {}
     return {
         vcpu: cpus
         for vcpu, cpus in guest.numa.pins.items()
         if (guest.uuid, "vcpu", vcpu, cpus) not in recorded.persisted
+        and (guest.persistent or not recorded.has_live(guest.uuid, "vcpu", vcpu))
     }
 
 
@@ -146,7 +145,7 @@ def without_recorded_pins(guest: Guest, recorded: RecordedPins) -> Guest:
         pin
         for pin in guest.operator_pins
         if (guest.uuid, pin.kind, pin.part, pin.cpus) not in recorded.persisted
-        and (pin.written == "definition" or guest.uuid not in recorded.placed)
+        and (pin.written == "definition" or not recorded.has_live(guest.uuid, pin.kind, pin.part))
     )
     return replace(guest, operator_pins=pins, numa=replace(guest.numa, pins=binding_pins(guest, recorded)))
 

@@ -263,6 +263,11 @@ class RecordedPins:
     """Pins that pinner wrote, and no operator."""
 
     placed: frozenset[str] = frozenset()
-    """UUIDs of guests whose threads a run has changed; a rollback may have restored them since."""
+    """UUIDs of guests whose threads a run has changed, and not restored."""
     persisted: frozenset[tuple[str, TargetKind, int | None, CpuSet]] = frozenset()
     """In definitions, and removed by no rollback: the guest's UUID, the part's kind and number, its CPUs."""
+    moved: frozenset[tuple[str, TargetKind, int | None]] = frozenset()
+    """Parts of other guests whose threads a run has moved, and restored: libvirt keeps a pin that nobody wrote."""
+
+    def has_live(self, guest: str, kind: TargetKind, part: int | None) -> bool:
+        return guest in self.placed or (guest, kind, part) in self.moved

@@ -264,14 +264,19 @@ def distinct_values(column: Column[Any], condition: str) -> Select[tuple[Any]]:
 
 
 _PLACED = text(
-    "SELECT guest.value FROM json_each(:guests) AS guest "
-    "WHERE EXISTS (SELECT 1 FROM entries WHERE entries.owner = guest.value AND entries.state <> 'failed' "
-    "AND NOT (entries.state = 'undone' AND NOT EXISTS (SELECT 1 FROM entries AS moved, "
-    "json_each(moved.change, '$.before') AS thread WHERE moved.run = entries.run AND moved.owner = entries.owner "
-    "AND json_extract(thread.value, '$.cpus') <> moved.mask)))"
+    "SELECT guest.value FROM json_each(:guests) AS guest WHERE EXISTS "
+    "(SELECT 1 FROM entries WHERE entries.owner = guest.value AND entries.state NOT IN ('failed', 'undone'))"
 )
-"""Of a guest that a run touched, the first change is that of the metadata, and did not fail. Of an unreadable guest,
-all changes have failed. An undone run that moved no thread had adopted an operator's pins, who has them back."""
+_MOVED = text(
+    "SELECT DISTINCT entries.owner, entries.kind, json_extract(entries.change, '$.target.part') "
+    "FROM json_each(:guests) AS guest JOIN entries ON entries.owner = guest.value "
+    "WHERE entries.state IN ('failed', 'undone') AND EXISTS (SELECT 1 FROM "
+    "json_each(entries.change, '$.before') AS thread WHERE json_extract(thread.value, '$.cpus') <> entries.mask) "
+    "AND (entries.state = 'undone' OR EXISTS (SELECT 1 FROM entries AS other "
+    "WHERE other.run = entries.run AND other.owner = entries.owner AND other.state <> 'failed'))"
+)
+"""A part that a run did not move was adopted from an operator, who has its pin back. Of an unreadable guest, all
+changes have failed, and none was tried."""
 _PERSISTED = text(
     "SELECT DISTINCT entries.owner, entries.kind, json_extract(entries.change, '$.target.part'), entries.mask "
     "FROM json_each(:guests) AS guest JOIN entries ON entries.owner = guest.value JOIN runs ON runs.id = entries.run "
@@ -286,9 +291,7 @@ def recorded_pins(engine: Engine, guests: Collection[str]) -> RecordedPins:
     parameters = {"guests": json.dumps(sorted(guests))}
     with reading(engine) as connection:
         placed = frozenset(connection.execute(_PLACED, parameters).scalars())
-        if not placed:
-            return RecordedPins()
-        rows = connection.execute(_PERSISTED, parameters)
-        return RecordedPins(
-            placed, frozenset((owner, kind, part, CpuSet.parse(mask)) for owner, kind, part, mask in rows)
-        )
+        rows = connection.execute(_PERSISTED, parameters) if placed else ()
+        persisted = frozenset((owner, kind, part, CpuSet.parse(mask)) for owner, kind, part, mask in rows)
+        moved = connection.execute(_MOVED, {"guests": json.dumps(sorted({*guests} - placed))})
+        return RecordedPins(placed, persisted, frozenset(map(tuple, moved)))

@@ -76,6 +76,11 @@ def test_live_pins_of_a_guest_that_pinner_has_placed_are_pinners(tmp_path):
     assert pins_of(tmp_path, xml("vcpu 0 4"), xml("vcpu 0 5"), placed) == ["definition vcpu 0 5"]
 
 
+def test_after_a_rollback_live_pins_of_parts_that_were_never_moved_are_their_operators(tmp_path):
+    moved = RecordedPins(moved=frozenset({(UUID, "emulator", None)}))
+    assert pins_of(tmp_path, xml("vcpu 0 4", "emulator 0-1"), xml(), moved) == ["live vcpu 0 4"]
+
+
 def test_a_pin_that_pinner_wrote_to_the_definition_is_pinners_and_another_one_is_not(tmp_path):
     recorded = RecordedPins(frozenset({UUID}), frozenset({(UUID, "vcpu", 0, CpuSet.parse("4"))}))
     assert pins_of(tmp_path, xml("vcpu 0 4"), xml("vcpu 0 4"), recorded) == []

@@ -10,11 +10,13 @@ from support.fakes.local_service import ANN, compose_service, finish, trail
 from support.hosts import cpus, guest, plain, snapshot
 from support.values import NOON
 
+from pinner.host.virt.guests import without_recorded_pins
 from pinner.model.errors import PolicyConflict, Refused, StalePlan
 from pinner.model.guest.guest import OperatorPin
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.journal import ApplyOptions
+from pinner.planning.planner import plan
 
 
 @pytest.fixture
@@ -121,6 +123,21 @@ def test_a_pinned_guest_is_adopted_once_and_given_back(service, pinned):
     assert service.plan("h1", Request(), None, 0.0, ANN).skipped == ()
     assert roll_back(service, run).state == "rolled_back"
     assert (pinned.kernel(), pinned.names) == (before, {})
+
+
+def test_after_all_rollbacks_the_pins_are_their_operators_again(service, agent, pinned):
+    before = pinned.kernel()
+    _, adopted = place(service, *ADOPTED)
+    _, moved = place(service, pin("g1", "emulator", "0-1"))
+    assert [roll_back(service, run).state for run in (moved, adopted)] == ["rolled_back"] * 2
+    assert (pinned.kernel(), pinned.names) == (before, {})
+    (guest,) = pinned.taken.guests
+    guest = without_recorded_pins(guest, agent.journal.recorded_pins([guest.uuid]))
+    made = plan(replace(pinned.taken, guests=(guest,)), "s", Request())
+    assert (made.changes, [left.why.partition(":")[0] for left in made.skipped]) == (
+        (),
+        ["an operator pinned it through libvirt while it runs"],
+    )
 
 
 def test_an_adoption_of_pins_that_have_changed_is_stale(service, pinned):
