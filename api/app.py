@@ -109,8 +109,7 @@ def live() -> Health:
 def ready() -> tuple[Ready, int, dict[str, str]]:
     """Check that the server can do all of its work: the agent, libvirt, the database and its own threads.
 
-    The answer is at most some seconds old, and costs nothing. `/v1/health` says why a check fails.
-    """
+    The answer is at most some seconds old, and costs nothing. `/v1/health` says why a check fails."""
     state = _readiness()
     answer = Ready(state.status, tuple(PublicCheck(check.name, check.ok) for check in state.checks))
     return (answer, 200, {}) if state.status == "ready" else (answer, 503, {"Retry-After": str(RETRY_SECONDS)})

@@ -1,7 +1,5 @@
-"""Values to JSON and back, for the store, the agent's socket, snapshot files and REST.
-
-pydantic reads the dataclasses of the model directly, so no value is defined twice.
-"""
+"""Values to JSON and back, for the store, the agent's socket, snapshot files and REST. pydantic reads the dataclasses
+of the model directly, so no value is defined twice."""
 
 import hashlib
 from collections.abc import Callable, Mapping

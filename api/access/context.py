@@ -1,7 +1,6 @@
-"""The application's state, the caller of the current request, and the service as this caller sees it.
-
-A view reaches the service only through ``pinner()``, so no view can forget that a token may be limited to one host.
-Another host is Forbidden, whether it exists or not, and its plans, runs and snapshots are NotFound."""
+"""The application's state, the caller of the current request, and the service as this caller sees it. A view reaches
+the service only through ``pinner()``, so no view can forget that a token may be limited to one host. Another host is
+Forbidden, whether it exists or not, and its plans, runs and snapshots are NotFound."""
 
 import inspect
 import threading

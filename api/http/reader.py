@@ -1,8 +1,6 @@
-"""Reads the requests of one connection, within the limits of a client.
-
-llhttp parses them strictly: two parsers that read invalid bytes differently, such as two lengths or a folded header,
-let a client smuggle a request past a proxy (RFC 9112, section 11.2). A request is complete only with as many bytes of a
-body as its Content-Length says, however llhttp ends the message."""
+"""Reads the requests of one connection, within the limits of a client. llhttp parses them strictly: two parsers that
+read invalid bytes differently, such as two lengths or a folded header, let a client smuggle a request past a proxy (RFC
+9112, section 11.2). A request is complete only with as many bytes of a body as its Content-Length says."""
 
 from dataclasses import dataclass
 from typing import Literal

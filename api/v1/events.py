@@ -19,8 +19,7 @@ bp = APIBlueprint("events", __name__, tag="Events")
 def started(json_data: NewEvent) -> tuple[GuestEventOutcome, int]:
     """Report that a guest has started on a host, also after a reboot or a migration.
 
-    If the host has a policy, pinner checks the host at once.
-    """
+    If the host has a policy, pinner checks the host at once."""
     return _handle(json_data, "started")
 
 
@@ -35,8 +34,7 @@ def leaving(json_data: NewLeavingEvent) -> tuple[GuestEventOutcome, int]:
     """Report that a guest is about to be migrated to another host.
 
     Before this answers, a run of kind `release` restores the CPUs that the guest had before pinner placed it. pinner
-    then skips the guest until `guest-started` reports it on this host again, or for `[policy] migration_seconds`.
-    """
+    then skips the guest until `guest-started` reports it on this host again, or for `[policy] migration_seconds`."""
     return _handle(json_data, "leaving")
 
 
@@ -47,8 +45,7 @@ def leaving(json_data: NewLeavingEvent) -> tuple[GuestEventOutcome, int]:
 def gone(json_data: NewEvent) -> tuple[GuestEventOutcome, int]:
     """Report that a guest was deleted or has left the host.
 
-    pinner deletes its record of the guest's earlier events.
-    """
+    pinner deletes its record of the guest's earlier events."""
     return _handle(json_data, "gone")
 
 

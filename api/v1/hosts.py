@@ -64,8 +64,7 @@ def listing(query_data: PageQuery) -> PageAnswer[str]:
 def observe(host: str, query_data: SampleQuery) -> Snapshot:
     """Take a snapshot of a host without storing it.
 
-    CPU use is measured only for a `sample_seconds` above 0; the answer then takes at least that long.
-    """
+    CPU use is measured only for a `sample_seconds` above 0; the answer then takes at least that long."""
     return pinner().observe(host, query_data.sample_seconds)
 
 
@@ -86,8 +85,7 @@ def capacity(host: str, query_data: CapacityQuery) -> Capacity:
 
     `guests` has the sizes 1, 2, 4 and so on, or only `vcpus`. No vCPU would share a CPU, and no placed guest would
     move. `fitting` has the exact numbers for guests of one shape, with their memory. The answer is up to two seconds
-    old.
-    """
+    old."""
     return pinner().capacity(host, query_data.vcpus, query_data.shape())
 
 
@@ -101,8 +99,7 @@ def capacity(host: str, query_data: CapacityQuery) -> Capacity:
 def what_if(host: str, json_data: NewScenario) -> WhatIf:
     """Plan a host as it is now, and the same host with other guests, nodes or CPUs, or with another request.
 
-    Nothing is stored, and nothing changes on the host.
-    """
+    Nothing is stored, and nothing changes on the host."""
     return pinner().what_if(host, json_data.request.request(), json_data.scenario(), json_data.sample_seconds)
 
 
@@ -113,8 +110,7 @@ def what_if(host: str, json_data: NewScenario) -> WhatIf:
 def findings(host: str, query_data: FindingsQuery) -> CheckReport:
     """Show what hurts the guests of a host, with the evidence and the remedy.
 
-    The counters are sampled twice, `sample_seconds` apart. With 0 there is one sample, and no counter grows.
-    """
+    The counters are sampled twice, `sample_seconds` apart. With 0 there is one sample, and no counter grows."""
     return pinner().findings(host, query_data.sample_seconds)
 
 
@@ -127,8 +123,7 @@ def measures(host: str, query_data: MeasuresQuery) -> Measures:
 
     The last hour is kept in steps of 5 seconds, the last day in steps of 60, and 31 days in steps of 900. A value is
     null where nothing was measured. An answer has at most a million values: without `step`, a coarser step is taken
-    where there are more.
-    """
+    where there are more."""
     return pinner().measures(host, query_data.span(), query_data.guest, query_data.series)
 
 
@@ -142,8 +137,7 @@ def blame(host: str, guest: str, query_data: BlameQuery) -> Blame:
     """Trace the scheduler, and show who delays a guest (name or UUID).
 
     The answer names the threads that ran while threads of the guest waited for a CPU, with their share of the waiting.
-    The kernel must allow tracing (tracefs).
-    """
+    The kernel must allow tracing (tracefs)."""
     return pinner().blame(host, guest, query_data.seconds)
 
 
@@ -163,8 +157,7 @@ def processes(host: str, query_data: ProcessQuery) -> PageAnswer[Process]:
     """List the processes of a host and their threads, ordered by process id.
 
     CPU use is measured anew for each page. `busy` lists only the processes that use more than `busy_threshold` per cent
-    of one CPU.
-    """
+    of one CPU."""
     listed = pinner().observe(host, query_data.sample_seconds).processes
     if query_data.busy:
         listed = tuple(process for process in listed if process.load > query_data.busy_threshold)

@@ -115,7 +115,6 @@ def apply(plan: str, json_data: NewApply) -> tuple[Run, int, dict[str, str]]:
     """Start to apply a plan. The answer is the run, which continues after the answer.
 
     If a change fails, the changes of its guest or process are undone; the run places the others and ends
-    `applied_partly`. A run without changes found the host as planned, and cannot be rolled back.
-    """
+    `applied_partly`. A run without changes found the host as planned, and cannot be rolled back."""
     run = pinner().apply(plan, json_data.options(), caller())
     return run, 202, {"Location": f"/v1/runs/{run.id}"}

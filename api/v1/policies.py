@@ -22,8 +22,7 @@ bp = APIBlueprint("policies", __name__, tag="Policies")
 def show(host: str) -> tuple[ShownPolicy, int, dict[str, str]]:
     """Show a host's policy, with its revision as `ETag`; 404 if the host has none.
 
-    `setback` says why pinner has set the mode from `enforce` to `propose`. It is no part of the revision.
-    """
+    `setback` says why pinner has set the mode from `enforce` to `propose`. It is no part of the revision."""
     policy = pinner().policy(host)
     return ShownPolicy.of(policy, pinner().setback(host)), 200, etag(policy)
 
@@ -39,8 +38,7 @@ def set_policy(host: str, json_data: NewPolicy) -> tuple[ShownPolicy, int, dict[
     """Set or replace a host's policy. It takes effect within seconds.
 
     The host must have the CPUs that a new policy names. While the mode is `enforce`, pinner refuses changes that the
-    policy would revert at once: a rollback, and plans with a different request.
-    """
+    policy would revert at once: a rollback, and plans with a different request."""
     policy = pinner().set_policy(host, json_data.policy(), caller(), expected_revisions(host))
     return ShownPolicy.of(policy, None), 200, etag(policy)
 
@@ -60,8 +58,7 @@ def delete_policy(host: str) -> tuple[str, int]:
 def drift(host: str) -> DriftReport:
     """Compare the recorded placement of a host with the actual affinities.
 
-    Each difference has its cause where pinner can find it.
-    """
+    Each difference has its cause where pinner can find it."""
     return pinner().drift(host)
 
 
@@ -72,8 +69,7 @@ def drift(host: str) -> DriftReport:
 def set_excluded(host: str, guest: str, json_data: NewExclusion) -> GuestExclusion:
     """Exclude a guest, or include it again: pinner does not change the CPUs of an excluded guest.
 
-    The mark is stored in the guest's metadata.
-    """
+    The mark is stored in the guest's metadata."""
     return pinner().set_excluded(host, guest, json_data.excluded, caller())
 
 

@@ -67,8 +67,7 @@ def show(run: str) -> RunDetail:
 def outcome(run: str) -> RunOutcome:
     """Show what was measured in the five minutes before and after a run, and what its plan expected.
 
-    The outcome is observed and not tested: the load may have changed by itself. It is stored when it is complete.
-    """
+    The outcome is observed and not tested: the load may have changed by itself. It is stored when it is complete."""
     return pinner().outcome(run)
 
 
@@ -79,8 +78,7 @@ def events(run: str) -> Response:
 
     The stream has one `change` event for each change of the run, also for earlier ones, and ends with `end`. The data
     of both is a RunProgress in JSON. If pinner cannot follow the run further, the last event is `error` with an error
-    document.
-    """
+    document."""
     pinner().run(run)
     return app_state().streams.respond(pinner().follow(run))
 
@@ -97,8 +95,7 @@ def rollback_all(host: str, json_data: NewRollback) -> tuple[Run, int, dict[str,
 
     The answer is a run that undoes all runs of the host. It is refused while the host's policy is enforced: delete the
     policy first, or set its mode to `propose` or `observe`. What another program has changed since stays, and the run
-    names it.
-    """
+    names it."""
     undo = pinner().rollback_all(host, caller())
     return undo, 202, {"Location": f"/v1/runs/{undo.id}"}
 

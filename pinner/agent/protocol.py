@@ -52,12 +52,10 @@ class Agent(Protocol):
         """By ``seq``."""
 
     def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
-        """Those with a number above ``after``, in order; 0: all that the agent still has.
-
-        Waits for one at most ``timeout`` seconds; not for a captured machine, nor when the agent ends. Starts of
-        processes are reported only for ``process_names`` (comm), which apply until the next call with names; None: the
-        earlier ones. If events were lost, the first event says so. pinner's own changes are not reported.
-        """
+        """Those with a number above ``after``, in order; 0: all that the agent still has. Waits for one at most
+        ``timeout`` seconds; not for a captured machine, nor when the agent ends. Starts of processes are reported only
+        for ``process_names`` (comm), which apply until the next call with names; None: the earlier ones. If events were
+        lost, the first event says so. pinner's own changes are not reported."""
 
     def measures(
         self, begin: datetime, end: datetime, step: int, subject: str = "", series: tuple[str, ...] = ()

@@ -1,7 +1,5 @@
-"""The ``pinner`` command: parse the arguments, call the service, print the result.
-
-Beside frame/parser.EXIT_STATUS, the exit status is 1 if the reader of the output has closed the pipe.
-"""
+"""The ``pinner`` command. Beside frame/parser.EXIT_STATUS, it exits with 1 if the reader of its output closed the
+pipe."""
 
 import atexit
 import gc

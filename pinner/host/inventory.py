@@ -81,8 +81,8 @@ def take_snapshot(
     only: Collection[TargetKind] | None = None,
 ) -> Snapshot:
     """Loads are measured over ``sample_seconds`` (0: not), not on a captured machine. ``only`` names the kinds of
-    settings, and ``memory`` of guests, that are read (None: all); then there are no warnings. Raises Invalid for a root
-    without CPUs, HostUnreachable, NotPermitted."""
+    settings, ``memory`` the guests, that are read (None: all, with warnings). Raises Invalid without CPUs,
+    HostUnreachable, NotPermitted."""
     sample_seconds = sample_seconds if root == LIVE else 0.0
     packets, began = received(root) if sample_seconds else {}, inputs.clock()
     processes = (inputs.scanner or Scanner(root)).sample(sample_seconds, inputs.sleep, inputs.clock)

@@ -39,8 +39,7 @@ class Target:
     model/kinds.py has the type of each state. The kernel reuses numbers of interrupts, so the device's PCI address and
     the driver's name are part of the identity; so is the index of an interface, whose name another one may get. The
     CPUs of a governor have one frequency. irqbalance's state is the CPUs to which it sends no interrupts. The boot of a
-    guest's kernel identifies its queue, because RPS ends with it.
-    """
+    guest's kernel identifies its queue, because RPS ends with it."""
 
     kind: TargetKind
     owner: str

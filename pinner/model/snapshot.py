@@ -66,8 +66,7 @@ class Snapshot:
     """One host at one moment.
 
     ``processes`` has those of the host and of QEMU. A guest's threads are in ``guests`` too; in ``processes`` their
-    immovable_reason is ``guest``.
-    """
+    immovable_reason is ``guest``."""
 
     host: str
     taken_at: datetime

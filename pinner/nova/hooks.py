@@ -4,8 +4,7 @@ An entry point of the group ``nova.hooks`` has the name of a place in Nova's cod
 and calls its ``pre`` and ``post``; ``post`` gets the result and then the arguments. nova-compute calls
 ``build_instance`` after it started the guest or failed to. An error here must not affect nova-compute.
 
-Those clouds run Python 3.8 or older: this module and ``handover`` need only its standard library.
-"""
+Those clouds run Python 3.8 or older: this module and ``handover`` need only its standard library."""
 
 import logging
 import threading

@@ -1,8 +1,7 @@
 """`pinner-nova-listener`: receives Nova's versioned notifications and sends the events of guests to pinner, over REST.
 
 It may run on any machine, and one is enough for a cloud. An event makes pinner check the host at once and names the
-user who caused it. The hosts also place their guests without the listener.
-"""
+user who caused it. The hosts also place their guests without the listener."""
 
 import argparse
 import logging

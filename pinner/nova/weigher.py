@@ -6,8 +6,7 @@ Nova loads it by its path:
     weight_classes = nova.scheduler.weights.all_weighers,pinner.nova.weigher.PinnerWeigher
 
 A host where the guest fits weighs 1, every other one 0, also one whose pinner does not answer. Where Nova itself gives
-the guest CPUs of its own, or pinner leaves the guest alone, every host weighs 0.
-"""
+the guest CPUs of its own, or pinner leaves the guest alone, every host weighs 0."""
 
 from __future__ import annotations
 

@@ -8,6 +8,5 @@ __all__ = ["before_and_after", "counted", "visible"]
 def visible(text: str) -> str:
     r"""The text with everything unprintable (line ends, terminal escapes, direction marks) as \x1b, \n, \u202e.
 
-    Guests and processes choose their names, so a name may contain any character.
-    """
+    Guests and processes choose their names, so a name may contain any character."""
     return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

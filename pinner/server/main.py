@@ -1,6 +1,6 @@
-"""`pinner serve`: the API, the agent and the database of one host. Started as root, pinner becomes two processes: the
-agent stays root, the API gets its listening sockets, gives up root and opens the database. Started by another user, it
-is one process. Each part can be served alone."""
+"""`pinner serve`: the API, the agent and the database of one host. Root starts two processes: the agent stays root, the
+API gets its listening sockets, gives up root and opens the database. Another user starts one. Each can be served
+alone."""
 
 import gc
 import logging

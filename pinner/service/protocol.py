@@ -120,8 +120,7 @@ class Service(Protocol):
         each. The probe continues by itself, and ends with the placement that it found.
 
         Raises NotFound also where nothing is measured, Invalid, Blocked, PolicyConflict while a policy is enforced, and
-        HostBusy during a run or another probe.
-        """
+        HostBusy during a run or another probe."""
 
     def probe_by_id(self, probe: str) -> Probe:
         """Raises NotFound."""
@@ -146,8 +145,8 @@ class Service(Protocol):
 
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
         """A server follows the new policy within seconds. A new request is planned once, to refuse CPUs that the host
-        lacks. Raises Invalid, NotFound for an unknown strategy or named guest, HostUnreachable, and PreconditionFailed
-        where the present policy has none of the ``expected`` revisions."""
+        lacks. Raises Invalid, NotFound (strategy, named guest), HostUnreachable, PreconditionFailed for no ``expected``
+        revision."""
 
     def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
         """The placement stays, and nobody corrects drift. Raises NotFound, and PreconditionFailed like

@@ -1,6 +1,5 @@
 """The history of measures on the agent's disk: an RRDtool file of fixed size for each subject, whose newest values
-replace the oldest. A file grows only by a series that it lacks, of pings or of a later version, so a full disk prevents
-only new files and these series."""
+replace the oldest. A file grows only by a new series, so a full disk prevents only new files and these series."""
 
 import errno
 import logging

@@ -6,8 +6,7 @@
     <- {"result": VALUE} or {"error": {"code", "message", "details"}}
 
 Each message is its length in four bytes, the highest first, and JSON text. Nothing is unpickled: the agent runs as
-root, and its caller does not.
-"""
+root, and its caller does not."""
 
 import json
 import select

@@ -1,8 +1,7 @@
-"""The steps of a run: a module for each kind of change compares it with the host, makes it and undoes it.
-
-Every ``make`` raises Gone, the errors of Host, and ApplyFailed where another program has changed the target since the
-plan was checked (then the host is unchanged) or the kernel grants less. Every ``undo`` returns ``undone``, or ``gone``
-or ``stuck`` with the reason; others' changes since stay."""
+"""The steps of a run: a module for each kind of change compares it with the host, makes it and undoes it. Every
+``make`` raises Gone, the errors of Host, and ApplyFailed where another program has changed the target since the plan
+was checked (then the host is unchanged) or the kernel grants less. Every ``undo`` returns ``undone``, or ``gone`` or
+``stuck`` with the reason; others' changes since stay."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

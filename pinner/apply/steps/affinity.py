@@ -1,8 +1,6 @@
-"""A change of affinity: all threads of a target get one mask. An undo restores the prior mask of each thread, and
-of those that inherited theirs from the target.
-
-libvirt cannot restore "not pinned": after an undo, a live pin that covers the former masks stays in the live XML.
-"""
+"""A change of affinity: all threads of a target get one mask. An undo restores the prior mask of each thread, and of
+those that inherited theirs from it. libvirt cannot restore "not pinned": a live pin that covers the former masks
+stays."""
 
 import logging
 from collections import Counter

@@ -1,9 +1,6 @@
-"""A change of a state: of a partition, of the CPUs of unbound kernel work, or of a setting.
-
-A partition takes CPUs from every other cgroup. Before Linux 6.2 that also resets masks set by hand, before 7.0 those of
-unbound kernel threads. So the journal has the masks of all threads; they are set again after the change, and restored
-by an undo.
-"""
+"""A change of a state: of a partition, of the CPUs of unbound kernel work, or of a setting. A partition takes CPUs from
+every other cgroup. Before Linux 6.2 that also resets masks set by hand, before 7.0 those of unbound kernel threads. So
+the journal has the masks of all threads; they are set again after the change, and restored by an undo."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

@@ -24,5 +24,4 @@ Five rules, each with the files that keep it:
    thread passes for one of an earlier boot. (``steps/affinity``, ``steps/metadata``, ``later_runs``, ``all_runs``)
 
 ``undoing`` is the front door for the undo of one run, ``all_runs`` for that of all runs; ``steps/affinity`` chooses the
-mask that a thread gets back. ``purge`` of ``all_runs`` deletes the runs that no undo needs.
-"""
+mask that a thread gets back. ``purge`` of ``all_runs`` deletes the runs that no undo needs."""

@@ -2,8 +2,7 @@
 pinner.apply.undo).
 
 Where a later run moved back a target that another program had moved, the rollback of the first run undoes both: the
-later one then has the first one's prior mask or state.
-"""
+later one then has the first one's prior mask or state."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

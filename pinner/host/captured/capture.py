@@ -1,7 +1,5 @@
-"""Copies the files of /proc and /sys that an inventory reads, and those that hwloc's lstopo reads.
-
-The guests are in libvirt/: capabilities.xml has the topology; guests/UUID/ has live.xml, definition.xml and state.
-"""
+"""Copies the files of /proc and /sys that an inventory reads, and those that hwloc's lstopo reads. The guests are in
+libvirt/: capabilities.xml has the topology; guests/UUID/ has live.xml, definition.xml and state."""
 
 import glob
 import os

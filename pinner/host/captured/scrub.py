@@ -1,6 +1,6 @@
 """Removes names that identify a captured machine's users, guests or programs. Pure. Kernel threads, QEMU's executable
-and thread names stay: they tell a guest from a daemon. The kernel's command line keeps its arguments' names and the
-values that pinner reads. A user id only says whether it is root's."""
+and thread names stay, and the command line's arguments and values that pinner reads. A user id only says if it is
+root's."""
 
 import re
 from collections.abc import Iterator, Mapping

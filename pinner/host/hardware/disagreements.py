@@ -1,8 +1,5 @@
-"""Warnings where libvirt (virConnectGetCapabilities) or libnuma disagrees with sysfs.
-
-py-libnuma's summaries number nodes without gaps, which is wrong on some hosts: only its functions of one node or CPU
-are called.
-"""
+"""Warnings where libvirt (virConnectGetCapabilities) or libnuma disagrees with sysfs. py-libnuma's summaries number
+nodes without gaps, which is wrong on some hosts: only its functions of one node or CPU are called."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

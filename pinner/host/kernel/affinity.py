@@ -1,7 +1,5 @@
-"""A thread's affinity as the kernel reports it, and pinner's only call of sched_setaffinity.
-
-An open folder /proc/TID stays that of the thread even when the kernel reuses the id.
-"""
+"""A thread's affinity as the kernel reports it, and pinner's only call of sched_setaffinity. An open folder /proc/TID
+stays that of the thread even when the kernel reuses the id."""
 
 import errno
 import os

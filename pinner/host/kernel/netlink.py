@@ -1,8 +1,6 @@
-"""The kernel's events over netlink: new programs and threads, and CPUs that go online or offline.
-
-Sources: include/uapi/linux/connector.h, cn_proc.h, filter.h, lib/kobject_uevent.c. The sockets never block. Messages of
-other senders are ignored: any process may send.
-"""
+"""The kernel's events over netlink: new programs and threads, and CPUs that go online or offline (linux/connector.h,
+cn_proc.h, filter.h, lib/kobject_uevent.c). The sockets never block. Messages of other senders are ignored: any process
+may send."""
 
 import ctypes
 import errno

@@ -1,7 +1,6 @@
-"""The partitions of systemd's units, in cgroup v2 (admin-guide/cgroup-v2.rst).
-
-systemd owns its units' cpuset.cpus, so pinner sets them by AllowedCPUs= (systemd.resource-control(5)), which survives a
-daemon-reload; it does not know cpuset.cpus.partition, which pinner writes."""
+"""The partitions of systemd's units, in cgroup v2 (admin-guide/cgroup-v2.rst). systemd owns its units' cpuset.cpus, so
+pinner sets them by AllowedCPUs= (systemd.resource-control(5)), which survives a daemon-reload; it does not know
+cpuset.cpus.partition, which pinner writes."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -2,8 +2,7 @@
 
 1. the files of pinner's own configuration, as if on nova-compute's command line,
 2. nova-compute's process: command line, environment, and files in its mount namespace,
-3. the files of a known deployment, while nova-compute does not run.
-"""
+3. the files of a known deployment, while nova-compute does not run."""
 
 import fnmatch
 import os

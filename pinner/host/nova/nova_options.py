@@ -6,8 +6,7 @@ then those of the command line. A later file overrides an earlier one. Default p
 and find_config_dirs.
 
 Sources of the options: nova/conf/compute.py, notifications.py and libvirt.py; oslo_messaging/notify/notifier.py and
-oslo_messaging/_drivers/impl_rabbit.py.
-"""
+oslo_messaging/_drivers/impl_rabbit.py."""
 
 import argparse
 import json

@@ -5,8 +5,7 @@ Any process can write any command line. pinner believes what its user cannot mak
 - it runs as root, or as the user that its own /etc/passwd, which root owns, names nova,
 - its program is Python, its script nova-compute; root owns both, and only root can write them,
 - its user namespace is pinner's: in another one, a user can mount an /etc/passwd,
-- it still has its command line: a user's process can run a program of root, such as sudo, and keep its id.
-"""
+- it still has its command line: a user's process can run a program of root, such as sudo, and keep its id."""
 
 import errno
 import os

@@ -18,8 +18,7 @@ adopted the process, and has not forked it. A parent that got its mask from pinn
 given it to the process.
 
 Where the parent has the same addresses and the same mask, but not from pinner, it may have forked the process, or
-adopted a fork of the placed one. Such a process is unsure, and it is named.
-"""
+adopted a fork of the placed one. Such a process is unsure, and it is named."""
 
 import os
 import re

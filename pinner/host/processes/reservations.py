@@ -1,6 +1,6 @@
-"""Finds the processes whose restricted affinity keeps its CPUs (see pinner.model.machine.process.Reserves). Any user
-may restrict an idle process, so only those count that work, an administrator's, and configured ones; not jobs that have
-just started: they pin themselves, and soon end."""
+"""Finds the processes whose restricted affinity keeps its CPUs (see pinner.model.machine.process.Reserves): those that
+work, an administrator's, and configured ones, since any user may restrict an idle one; not jobs that have just
+started."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

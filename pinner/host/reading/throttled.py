@@ -1,8 +1,6 @@
-"""How long CPU limits stopped the threads of guests (scheduler/sched-bwc.rst, admin-guide/cgroup-v2.rst).
-
-The kernel counts in the cgroup that has the limit: neither the cgroups below nor those above have the time. Since Linux
-6.7, cpu.stat.local of a cgroup has the time of its own limit and of those above it.
-"""
+"""How long CPU limits stopped the threads of guests (scheduler/sched-bwc.rst, admin-guide/cgroup-v2.rst). The kernel
+counts in the cgroup that has the limit: neither the cgroups below nor those above have the time. Since Linux 6.7,
+cpu.stat.local of a cgroup has the time of its own limit and of those above it."""
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache

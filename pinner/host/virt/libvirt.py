@@ -38,11 +38,10 @@ _INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
 
 
 class Libvirt:
-    """One libvirtd. Connects at the first call, and again after a lost connection. Threads may share it.
-
-    Every method raises HostUnreachable where libvirt does not answer, NotPermitted where it refuses, and Busy after
-    ``call_timeout`` seconds: the overdue call goes on, and later calls about the guest wait for it. A method about one
-    guest (by UUID) or target raises Gone, and a change raises ApplyFailed with libvirt's message."""
+    """One libvirtd. Connects at the first call, and again after a lost connection. Threads may share it. Every method
+    raises HostUnreachable where libvirt does not answer, NotPermitted where it refuses, and Busy after ``call_timeout``
+    seconds: the overdue call goes on, and later calls about the guest wait for it. A method about one guest (by UUID)
+    or target raises Gone, and a change raises ApplyFailed with libvirt's message."""
 
     def __init__(self, uri: str, call_timeout: float = CALL_TIMEOUT, occupied_seconds: float = OCCUPIED) -> None:
         self._occupied_seconds = occupied_seconds
@@ -106,8 +105,7 @@ class Libvirt:
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Raises Busy where another job blocks the guest.
 
-        libvirt silently drops CPUs that the host does not have: the caller reads the mask back from the kernel.
-        """
+        libvirt silently drops CPUs that the host does not have: the caller reads the mask back from the kernel."""
         flags = _LIVE | (_CONFIG if persist else 0)
         mask = tuple(cpu in cpus for cpu in range(max(cpus, default=0) + 1))
 

@@ -1,8 +1,7 @@
-"""pinner's own pins, as the metadata in a guest's XML names them; docs/nova.md shows the element.
-
-A pin is pinner's only if the element names the same part with the same CPUs. libvirt writes the children with a prefix,
-which virDomainGetMetadata omits: the readers accept both. They take elements of lxml and of xml.etree, so that a
-program without pinner's dependencies can use them."""
+"""pinner's own pins, as the metadata in a guest's XML names them; docs/nova.md shows the element. A pin is pinner's
+only if the element names the same part with the same CPUs. libvirt writes the children with a prefix, which
+virDomainGetMetadata omits: the readers accept both. They take elements of lxml and of xml.etree, so that a program
+without pinner's dependencies can use them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -99,11 +99,8 @@ class DeviceIrq:
 
     @property
     def taking(self) -> CpuSet:
-        """CPUs that take it, or will take the next one.
-
-        Some hardware, such as x86 without interrupt remapping, follows a new affinity when the interrupt fires
-        (kernel/irq/migration.c). Until then the kernel reports a former CPU.
-        """
+        """CPUs that take it, or will take the next one. Some hardware, such as x86 without interrupt remapping, follows
+        a new affinity when the interrupt fires (kernel/irq/migration.c). Until then the kernel reports a former CPU."""
         return (self.effective & self.cpus) or self.cpus
 
     @property

@@ -17,8 +17,7 @@ per-cpu: a kernel thread that cannot leave its CPU (PF_NO_SETAFFINITY)
 guest: a thread of QEMU, or one of its vhost or kvm-pit threads, placed with its guest
 pinner: a thread of pinner itself
 restricted: its owner restricted it to fewer CPUs; moved only when the request names it
-not-permitted: the kernel does not let pinner move it, because pinner runs without CAP_SYS_NICE
-"""
+not-permitted: the kernel does not let pinner move it, because pinner runs without CAP_SYS_NICE"""
 
 NOT_PERMITTED = (
     "pinner runs without CAP_SYS_NICE: it may move no kernel thread, no other user's process, and none with more "
@@ -42,8 +41,7 @@ RESERVING_LOAD does.
 
 privileged  root runs the process, or it has CAP_SYS_NICE
 configured  [host] affinity_owners names the process or its user
-worked      a restricted thread used more than RESERVING_LOAD since it started, and at least one second
-"""
+worked      a restricted thread used more than RESERVING_LOAD since it started, and at least one second"""
 
 ROOT = "/"
 

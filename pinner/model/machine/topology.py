@@ -193,10 +193,8 @@ def is_slow(governor: object) -> bool:
 
 @dataclass(frozen=True)
 class Topology:
-    """A host's CPUs and nodes. Ids are sparse and interleaved on real machines: read them, never compute them.
-
-    The class has no slots, so that it can keep derived tables.
-    """
+    """A host's CPUs and nodes. Ids are sparse and interleaved on real machines: read them, never compute them. The
+    class has no slots, so that it can keep derived tables."""
 
     cpus: tuple[Cpu, ...]
     nodes: tuple[Node, ...]

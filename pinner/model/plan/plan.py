@@ -84,11 +84,8 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True)
 class GuestMemory:
-    """The nodes of a guest's memory.
-
-    Memory is remote to a vCPU on another node. Each vCPU counts as spread evenly over its CPUs; the remote memory is
-    the mean over all vCPUs.
-    """
+    """The nodes of a guest's memory. Memory is remote to a vCPU on another node. Each vCPU counts as spread evenly over
+    its CPUs; the remote memory is the mean over all vCPUs."""
 
     target: Target
     """Of kind memory."""

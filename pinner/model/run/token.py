@@ -1,7 +1,5 @@
-"""API tokens: ``pinner_ID_SECRET``, of 12 and 64 hexadecimal digits; the id finds the row.
-
-The secret has 256 random bits, so no guessing finds it from a plain SHA-256, unlike a password.
-"""
+"""API tokens: ``pinner_ID_SECRET``, of 12 and 64 hexadecimal digits; the id finds the row. The secret has 256 random
+bits, so no guessing finds it from a plain SHA-256, unlike a password."""
 
 import hashlib
 import re

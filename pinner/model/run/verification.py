@@ -19,8 +19,7 @@ class FindingKind(StrEnum):
     head_missing   a signed head that the centre received is missing
     bad_signature  a signed head does not fit its signature or its key
     key_replaced   the agent signs with another key than before
-    unreachable    an agent does not answer
-    """
+    unreachable    an agent does not answer"""
 
     CHANGED = "changed"
     REWRITTEN = "rewritten"

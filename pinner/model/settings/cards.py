@@ -1,7 +1,5 @@
 """Settings of network cards: receive rings, queues, coalescing, and receive packet steering (RPS), also inside guests.
-
-A guest's agent tells its part. Where it lies, only the guest itself is written to.
-"""
+A guest's agent tells its part. Where it lies, only the guest itself is written to."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal

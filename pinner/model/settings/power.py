@@ -1,8 +1,6 @@
 """What CPUs may save: the energy preferences (EPP) of their frequency driver, and how long they may take to wake.
-
 /dev/cpu_dma_latency, which limits all CPUs at once, is no setting: it holds only while a program has it open, so it
-ends with the agent, and no undo after that knows of it.
-"""
+ends with the agent, and no undo after that knows of it."""
 
 from dataclasses import dataclass
 

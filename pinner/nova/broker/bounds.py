@@ -5,8 +5,7 @@ take thirty times as much memory.
 
 amqp decodes the properties while it reads the connection: after an error there, the broker sends the message again on
 the next connection, without end. kombu decodes a body by the type and the encoding that the properties name; some of
-Python's encodings decompress.
-"""
+Python's encodings decompress."""
 
 import bz2
 import lzma

@@ -142,12 +142,10 @@ class Reconciler:
         return self._report(host, self._observe(host, self._measure(host, measured=False)))
 
     def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
-        """Observe the host and do what its policy's mode says; the audit trail gets ``cause``.
-
-        ``measured``: CPU use is measured first, to find newly busy processes; always without a recorded placement. A
-        target that cannot be placed backs off, and delays no other one. Raises HostBusy during another run, StalePlan,
-        NovaConflict or Refused where the host changes at each attempt, and the errors of agent and store.
-        """
+        """Observe the host and do what its policy's mode says; the audit trail gets ``cause``. ``measured``: CPU use is
+        measured first, to find newly busy processes; always without a recorded placement. A target that cannot be
+        placed backs off, and delays no other one. Raises HostBusy during another run, StalePlan, NovaConflict or
+        Refused where the host changes at each attempt, and the errors of agent and store."""
         measurement = self._measure(host, measured=measured)
         refusals: list[PinnerError] = []
         known: set[Group] = set()

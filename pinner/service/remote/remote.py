@@ -70,8 +70,7 @@ def _route(use_case: Callable[Concatenate[Service, P], T], route: str) -> Callab
 class RemoteService:
     """Satisfies Service; RestClient describes the arguments.
 
-    ``where`` is the URL for people, empty for a server that ends with this command.
-    """
+    ``where`` is the URL for people, empty for a server that ends with this command."""
 
     def __init__(
         self,

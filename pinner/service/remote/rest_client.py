@@ -36,12 +36,10 @@ MAX_PAGES = 1000
 
 
 class RestClient:
-    """``url``: unix:/path/of/socket, http://host:port or https://host:port.
-
-    ``token`` is the bearer token, which a server requires over TCP. The server has ``patience`` seconds for each whole
-    answer, of at most ``limit`` bytes; of a stream, for its header and then for each part. ``actor`` is the person for
-    whom root calls; a Unix socket takes it from root alone.
-    """
+    """``url``: unix:/path/of/socket, http://host:port or https://host:port. ``token`` is the bearer token, which a
+    server requires over TCP. The server has ``patience`` seconds for each whole answer, of at most ``limit`` bytes; of
+    a stream, for its header and then for each part. ``actor`` is the person for whom root calls; a Unix socket takes it
+    from root alone."""
 
     def __init__(self, url: str, token: str | None, patience: float, actor: str, limit: int = MAX_ANSWER) -> None:
         self._url = url
@@ -112,10 +110,7 @@ class RestClient:
     @contextmanager
     def stream(self, *path: str, silence: float | None = None) -> Iterator[httpx.Response]:
         """A successful answer whose body arrives in parts, or one of the status 503 (Service Unavailable); ``silence``
-        is the longest time between two parts, in seconds.
-
-        Raises httpx.TransportError, and the error that the server sent.
-        """
+        is the longest time between two parts, in seconds. Raises httpx.TransportError, and the server's error."""
         timeout = httpx.USE_CLIENT_DEFAULT if silence is None else httpx.Timeout(silence, connect=CONNECT_TIMEOUT)
         request = self._http.build_request("GET", _url(path), timeout=timeout)
         with deadline(self._patience):

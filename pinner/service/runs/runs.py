@@ -213,12 +213,10 @@ class RunManager:
         del self._ends[run]
 
     def _await_turn(self, run: Run) -> None:
-        """Return when the end of each earlier run of the host is stored.
-
-        The end of a rollback is also stored as the state of the runs that it undoes, and would close a later run, too.
-        A rollback of all runs is refused while an earlier run has not begun: that run would change the host again.
-        Raises HostBusy there, and where an end is not stored in time.
-        """
+        """Return when the end of each earlier run of the host is stored: that of a rollback is also stored as the state
+        of the runs that it undoes, and would close a later run, too. A rollback of all runs is refused while an earlier
+        run has not begun: that run would change the host again. Raises HostBusy there, and where an end is not stored
+        in time."""
         running = [other for other in self._runs.running() if other.host == run.host]
         ids = [other.id for other in running]
         # Another process may have closed this run by now; the agent refuses it then.

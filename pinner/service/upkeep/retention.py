@@ -74,11 +74,10 @@ def purge_hints(store: Retention, host: str, now: datetime, has_guest: Callable[
 
 
 def export_audit(store: Retention, limits: Limits, now: datetime, host: str, export: Export) -> Path | None:
-    """Export the audit trail, and delete its old records. None: nothing is due, or another server did it.
-
-    Only the whole trail can be verified, so an export has the young records, too. It is due once half of the records
-    are old: a record is written about twice at most. Raises StoreUnavailable, HostUnreachable, and Busy where the
-    trails are never at rest; no record is deleted then."""
+    """Export the audit trail, and delete its old records. None: nothing is due, or another server did it. Only the
+    whole trail can be verified, so an export has the young records, too. It is due once half of the records are old: a
+    record is written about twice at most. Raises StoreUnavailable, HostUnreachable, and Busy where the trails are never
+    at rest; no record is deleted then."""
     if limits.audit_folder is None:
         return None
     with only_writer(limits.audit_folder):
@@ -135,10 +134,9 @@ _ALMOST_A_DAY = timedelta(hours=23)
 
 class Calendar:
     """Tells a wrong clock from a host that was off, by a file with two times: the last believed one, and the time by
-    the clock since when another is waited for.
-
-    What is deleted is gone for good, so a clock that is far ahead counts only after some days, in which somebody can
-    set it. One far behind counts after a day: the right one must not look ahead."""
+    the clock since when another is waited for. What is deleted is gone for good, so a clock that is far ahead counts
+    only after some days, in which somebody can set it. One far behind counts after a day: the right one must not look
+    ahead."""
 
     def __init__(self, file: Path, now: Callable[[], datetime]) -> None:
         self._file = file

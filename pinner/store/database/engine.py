@@ -1,8 +1,7 @@
-"""A database, and its two uses: a read transaction, and a durable write transaction.
-
-There is one writer at a time: by BEGIN IMMEDIATE on SQLite; on PostgreSQL and MariaDB, a write first locks the row of
-``audit_chain``. So a row that was not found cannot appear before its insert, no two transactions wait for each other,
-and ``seq`` has the order of the commits."""
+"""A database, and its two uses: a read transaction, and a durable write transaction. There is one writer at a time: by
+BEGIN IMMEDIATE on SQLite; on PostgreSQL and MariaDB, a write first locks the row of ``audit_chain``. So a row that was
+not found cannot appear before its insert, no two transactions wait for each other, and ``seq`` has the order of the
+commits."""
 
 import logging
 import sqlite3

@@ -1,7 +1,6 @@
-"""The tables. ``seq`` is the order of insertion, of lists and pages: it needs no clock.
-
-The agent's journal uses only ``runs``, ``entries`` and ``agent_chain``. A value whose parts are never searched is the
-codec's JSON text; a snapshot and a plan are packed (zlib)."""
+"""The tables. ``seq`` is the order of insertion, of lists and pages: it needs no clock. The agent's journal uses only
+``runs``, ``entries`` and ``agent_chain``. A value whose parts are never searched is the codec's JSON text; a snapshot
+and a plan are packed (zlib)."""
 
 from datetime import datetime
 from typing import Any

@@ -43,8 +43,8 @@ _RUN_ID_SECONDS = 2.0
 
 class StoredJournal:
     """Satisfies apply's Journal with a database file and a lock file in one folder. A run locks the file from ``begin``
-    to ``end``: a ``running`` run was interrupted if the lock is free. It is flock: POSIX record locks do not exclude
-    two journals of one process from each other."""
+    to ``end``: a ``running`` run with a free lock was interrupted. POSIX record locks would not exclude two journals of
+    one process."""
 
     def __init__(self, folder: Path) -> None:
         """Raises StoreUnavailable."""
