@@ -46,6 +46,7 @@ class Weights(Input):
     emulator_vs_host: _Weight = None
     overcommit: _Weight = None
     remote_devices: _Weight = None
+    paired_vcpus: _Weight = None
     moved_threads: _Weight = None
     moved_memory: _Weight = None
 

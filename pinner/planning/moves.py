@@ -20,8 +20,9 @@ from pinner.model.guest.guest import Guest
 from pinner.model.plan.objective import COST, TERMS, Objective, value_of
 from pinner.model.plan.plan import CpusByGuest, Move, Plan, vcpus_by_guest
 from pinner.planning.changes import exchanging, valid_order
+from pinner.planning.guest_spread import GuestSpread, guests_terms, shared_cores
 from pinner.planning.objective import MeasuredAnswer, between
-from pinner.planning.objective_terms import SPREAD, GuestSpread, ObjectiveMeasure, guests_terms, shared_cores, weights
+from pinner.planning.objective_terms import SPREAD, ObjectiveMeasure, weights
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
 
@@ -238,10 +239,11 @@ class MoveEstimates:
         packed = self.free.without(guests, self.places).pack(guests).cpus
         if len(packed) < len(guests) or self._exchanging(packed):
             return None
-        moved = {
-            guest.uuid: self.measure.places.spread(guest, [1 << cpu for cpu in packed[guest.uuid]]) for guest in guests
-        }
+        moved = {guest.uuid: self._spread(guest, packed[guest.uuid]) for guest in guests}
         return self._value({**self.spreads, **moved})
+
+    def _spread(self, guest: Guest, cpus: Sequence[int]) -> GuestSpread:
+        return self.measure.places.spread(guest, [1 << cpu for cpu in cpus], [1.0] * len(cpus))
 
     def _exchanging(self, packed: Mapping[str, Sequence[int]]) -> bool:
         leaving = {uuid: self.current[uuid] for uuid in packed if uuid in self.current}

@@ -1,9 +1,9 @@
 """A plan's objective (docs/objective.md): its terms before and after, which of them the strategy asks for, and whether
 the plan makes them worse.
 
-The rise of ``overcommit`` and ``vcpu_overload`` is excused as far as it comes from CPUs that vCPUs give up because
-these are not for them: housekeeping's, the emulators', another owner's, or outside the guest's bound. Of a vCPU's CPUs,
-both sets count for at most as many as automatic sets would have of them."""
+The rise of ``overcommit``, ``vcpu_overload`` and ``paired_vcpus`` is excused as far as it comes from CPUs that vCPUs
+give up because these are not for them: housekeeping's, the emulators', another owner's, or outside the guest's bound.
+Of a vCPU's CPUs, both sets count for at most as many as automatic sets would have of them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -122,7 +122,7 @@ def _is_recorded(answer: Answer, context: Context) -> bool:
     return bool(places) and all(places.get(want.target.key) == want.cpus for want in parts)
 
 
-_GIVEN_UP = ("vcpu_overload", "overcommit")
+_GIVEN_UP = ("vcpu_overload", "overcommit", "paired_vcpus")
 """Terms that rise where vCPUs give up CPUs."""
 
 

@@ -227,8 +227,8 @@ def _placement_options(group: Options) -> None:
     group.add_argument(
         "--smt",
         choices=("prefer", "isolate", "require"),
-        help="how `isolated` treats sibling threads of a core: prefer = use them (default), isolate = leave them "
-        "idle, require = use only cores that have them",
+        help="how vCPUs use sibling threads of a core: prefer = use them (default), isolate = leave them idle, require "
+        "= use only cores that have them",
     )
     group.add_argument(
         "--isolation",

@@ -32,6 +32,7 @@ TERMS = (
     TermKind("emulator_vs_host", 6, "CPUs", 1.0, "busy host processes on the CPUs of QEMU's own threads"),
     TermKind("overcommit", 6, "CPUs", 1.0, "vCPUs beyond one for each CPU"),
     TermKind("remote_devices", 7, "devices", 1.0, "guests' PCI devices on other nodes than their vCPUs"),
+    TermKind("paired_vcpus", 7, "vCPUs", 0.2, "vCPUs on cores of others of their guest, beyond its need"),
     TermKind("moved_threads", 8, "threads", 1.0, "threads whose CPUs change"),
     TermKind("moved_memory", 8, "MiB", 0.01, "memory that has to follow guests to another node"),
 )

@@ -102,7 +102,7 @@ class Request:
     busy_threshold: float = 2.0
     """Per cent of one CPU; a process above it is busy."""
     smt: Smt = "prefer"
-    """``isolated``: prefer = use sibling threads; isolate = leave them idle; require = only cores that have them."""
+    """As in Nova: prefer = use sibling threads; isolate = leave them idle; require = use only cores that have them."""
     isolation: Isolating = "boot"
     """For ``isolated``: boot = CPUs that the kernel's arguments isolate; live = cgroup v2 partitions made now."""
     released_guests: tuple[str, ...] = field(default=(), metadata={"exclude_if": lambda names: not names})

@@ -19,6 +19,7 @@ from pinner.planning import planner
 from pinner.planning.available.numa import MemoryBalance, everything, outstanding
 from pinner.planning.placement import record
 from pinner.planning.questions.whatif import is_hypothetical, with_guests
+from pinner.planning.request import siblings
 from pinner.planning.request.context import Context, vcpu_masks
 from pinner.planning.strategies.allocator.free_cpus import free_slots
 from pinner.planning.strategies.isolated import Isolated
@@ -96,7 +97,7 @@ def _of(strategy: Strategy, placed: _Placed) -> StrategyCapacity:
 
 
 def _floating(strategy: SharedPool | NumaLocal, context: Context, placed: _Placed) -> StrategyCapacity:
-    pool = context.resolve().roles.vcpu & context.allocatable.shared
+    pool = siblings.usable(context, context.resolve().roles.vcpu & context.allocatable.shared)
     pools = {node: pool & cpus for node, cpus in context.allocatable.nodes.items()}
     free = {node: _whole(len(cpus) - _shares(placed, cpus)) for node, cpus in pools.items()}
     within = isinstance(strategy, NumaLocal)

@@ -14,7 +14,7 @@ from pinner.model.plan.plan import LeftOut, Wanted
 from pinner.planning.available.numa import MemoryBalance, VcpuGroup, everything, is_bound_to_nodes, outstanding
 from pinner.planning.available.roles import Resolved
 from pinner.planning.objective_terms import MeasuredPlacement
-from pinner.planning.request import core_classes
+from pinner.planning.request import core_classes, siblings
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice
 from pinner.planning.strategies.single_moves import SingleMoves, masks, measure, rise
@@ -34,16 +34,19 @@ class NumaLocal:
     summary: ClassVar[str] = (
         "Like shared-pool, but each guest's vCPUs float over the CPUs of one NUMA node, next to its memory and devices."
     )
-    parameters: ClassVar[tuple[str, ...]] = (*COMMON, "vcpus")
-    pursues: ClassVar[tuple[str, ...]] = ("extra_nodes", "remote_memory", "remote_devices")
+    parameters: ClassVar[tuple[str, ...]] = (*COMMON, "vcpus", "smt")
+    pursues: ClassVar[tuple[str, ...]] = ("extra_nodes", "remote_memory", "remote_devices", "paired_vcpus")
 
     def place(self, context: Context) -> Answer:
         resolved = context.resolve()
         roles = resolved.roles
-        context, left_out = divided(context, roles)
+        context, left_out = divided(siblings.kept(context, roles.vcpu), roles)
         pools = {node: roles.vcpu & cpus for node, cpus in context.allocatable.nodes.items()}
         context = core_classes.kept_apart(
-            context, roles.vcpu, lambda cpus: {node: len(pool & cpus) for node, pool in pools.items()}, crowd=True
+            context,
+            roles.vcpu,
+            lambda cpus: {node: len(siblings.usable(context, pool & cpus)) for node, pool in pools.items()},
+            crowd=True,
         )
         wanted = list(place_host_processes(context, roles))
         placing = _Placing.of(context, resolved, pools, wanted)
@@ -51,7 +54,12 @@ class NumaLocal:
         for guest in context.guests:
             if homes := chosen.homes.get(guest.uuid):
                 wanted += placing.wanted(guest, homes, placing.crowded(guest, chosen))
-        warnings = (*resolved.warnings, *floating_warnings(context, roles), *_crowded(chosen.room.free))
+        warnings = (
+            *resolved.warnings,
+            *floating_warnings(context, roles),
+            *siblings.warnings(context, roles.vcpu),
+            *_crowded(chosen.room.free),
+        )
         return Answer(roles, tuple(wanted), (*left_out, *chosen.unplaced), warnings)
 
 
@@ -167,12 +175,24 @@ class _Placing:
             else ""
         )
         for group, node in homes.items():
-            why = group.why or node_choice.reason(self.context.snapshot, guest, node)
-            yield from float_over(self.context, guest, replace(group, why=why + but), self.pools[node], "")
+            why = (group.why or node_choice.reason(self.context.snapshot, guest, node)) + but
+            why += self._sharing(group, self.pools[node])
+            yield from float_over(self.context, guest, replace(group, why=why), self.pools[node], "")
+
+    def _sharing(self, group: VcpuGroup, pool: CpuSet) -> str:
+        """Where another strategy could give each vCPU a core."""
+        cores, vcpus = len(self.context.allocatable.cores_within(group.within(pool))), len(group.vcpus)
+        return (
+            f"; {vcpus} vCPUs share {cores} cores" if cores < vcpus <= self.context.snapshot.topology.core_count else ""
+        )
 
     def _begun(self) -> _Choice:
         context, pools = self.context, self.pools
-        free = {node: len(pool) - _bound_vcpus(context, pool) for node, pool in pools.items() if pool}
+        free = {
+            node: len(siblings.usable(context, pool)) - _bound_vcpus(context, pool)
+            for node, pool in pools.items()
+            if pool
+        }
         begun = _Choice({}, (), _Room(free, context.memory_balance()))
         for guest in context.guests:
             if homes := _recorded_homes(context, guest, pools):
@@ -266,9 +286,12 @@ class _Placing:
 
     @staticmethod
     def _is_quiet(guest: Guest, chosen: _Measured) -> bool:
-        """No move to an equal distance lowers the objective: nothing is disturbed or overloaded, and no device far."""
+        """No move to an equal distance lowers the objective: nothing is disturbed or overloaded, no device far, and no
+        core shared."""
         values = chosen.measured.values
-        return not (guest.pci or any(values[kind.name] for kind in TERMS if kind.tier == CONTENTION))
+        return not (
+            guest.pci or values["paired_vcpus"] or any(values[kind.name] for kind in TERMS if kind.tier == CONTENTION)
+        )
 
     def _possible(self, guest: Guest, homes: _Homes, room: _Room, *, nearer: bool) -> Iterator[tuple[_Homes, bool]]:
         """Nearer ones, and unless only these are asked for, others as near; with whether each is nearer."""

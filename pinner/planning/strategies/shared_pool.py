@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from pinner.model.plan.plan import Roles
-from pinner.planning.request import core_classes
+from pinner.planning.request import core_classes, siblings
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import (
     COMMON,
@@ -16,9 +16,7 @@ from pinner.planning.strategies.strategy import (
 )
 
 
-def _reason(roles: Roles, *, alike: bool) -> str:
-    """``alike``: a guest that gets one class of cores."""
-    cpus = "CPUs of one kind" if alike else "all CPUs"
+def _reason(roles: Roles, cpus: str) -> str:
     shared = roles.vcpu & (roles.housekeeping | roles.emulator)
     if not shared:
         return f"floats over {cpus} that housekeeping and emulators leave"
@@ -30,18 +28,22 @@ class SharedPool:
     summary: ClassVar[str] = (
         "Busy host processes and emulator threads get CPUs of their own; every vCPU floats over all the others."
     )
-    parameters: ClassVar[tuple[str, ...]] = (*COMMON, "vcpus")
+    parameters: ClassVar[tuple[str, ...]] = (*COMMON, "vcpus", "smt")
     pursues: ClassVar[tuple[str, ...]] = ()
 
     def place(self, context: Context) -> Answer:
         resolved = context.resolve()
         roles = resolved.roles
         wanted = list(place_host_processes(context, roles))
-        context, unplaced = divided(context, roles)
-        context = core_classes.kept_apart(context, roles.vcpu, lambda cpus: {None: len(cpus)}, crowd=False)
+        context, unplaced = divided(siblings.kept(context, roles.vcpu), roles)
+        context = core_classes.kept_apart(
+            context, roles.vcpu, lambda cpus: {None: len(siblings.usable(context, cpus))}, crowd=False
+        )
         for guest in context.guests:
-            why = _reason(roles, alike=guest.uuid in context.cores)
+            kind = siblings.WORDS.get(context.request.smt, "CPUs of one kind")
+            why = _reason(roles, kind if guest.uuid in context.cores else "all CPUs")
             wanted += place_beside(context, resolved, guest)
             for group in context.groups(guest):
                 wanted += float_over(context, guest, group, roles.vcpu, why)
-        return Answer(roles, tuple(wanted), unplaced, (*resolved.warnings, *floating_warnings(context, roles)))
+        warnings = (*resolved.warnings, *floating_warnings(context, roles), *siblings.warnings(context, roles.vcpu))
+        return Answer(roles, tuple(wanted), unplaced, warnings)

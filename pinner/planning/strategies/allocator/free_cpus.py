@@ -16,6 +16,7 @@ from pinner.model.machine.topology import NodeId
 from pinner.planning.available.exclusions import pinned_cpus
 from pinner.planning.available.numa import MemoryBalance, VcpuGroup, is_bound_to_nodes
 from pinner.planning.request.context import Context
+from pinner.planning.request.siblings import cores_for_vcpus
 from pinner.planning.strategies.allocator import guest_packing, node_choice
 from pinner.planning.strategies.single_moves import Homes, Near
 
@@ -58,7 +59,8 @@ class FreeCpus:
         self._isolate = context.request.smt == "isolate"
         nodes, l3 = context.allocatable.nodes.items(), context.snapshot.topology.l3_by_cpu
         self._cores = {
-            node: tuple([(core.bits, l3[core.lowest]) for core in _cores(context, pool & cpus)]) for node, cpus in nodes
+            node: tuple([(core.bits, l3[core.lowest]) for core in cores_for_vcpus(context, pool & cpus)])
+            for node, cpus in nodes
         }
         self._allowed = {node: _union([core for core, _ in cores]) for node, cores in self._cores.items()}
         free = (pool - _occupied(context)).bits
@@ -289,19 +291,6 @@ def _within(group: VcpuGroup, slots: list[_Slot]) -> list[_Slot]:
     return [_Slot(_lowest(cpus), slot.uses) for slot in slots if (cpus := slot.uses & group.cpus.bits)]
 
 
-def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
-    cores = context.allocatable.cores_within(pool)
-    match context.request.smt:
-        case "isolate":
-            # A slower core has no second thread that could stay idle.
-            fast = context.snapshot.topology.core_classes[0]
-            return [core for core in cores if core == context.allocatable.cores[core.lowest] and core <= fast]
-        case "require":
-            return [core for core in cores if len(core) > 1]
-        case "prefer":
-            return cores
-
-
 def _each(cpus: int) -> list[_Slot]:
     return [_Slot(cpu, 1 << cpu) for cpu in CpuSet(cpus)]
 
@@ -325,7 +314,7 @@ def _occupied(context: Context) -> CpuSet:
 def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[NodeId, int]:
     free, whole_cores = pool - taken - _occupied(context), context.request.smt == "isolate"
     return {
-        node: sum(core <= free if whole_cores else len(core & free) for core in _cores(context, pool & cpus))
+        node: sum(core <= free if whole_cores else len(core & free) for core in cores_for_vcpus(context, pool & cpus))
         for node, cpus in context.allocatable.nodes.items()
     }
 

@@ -10,7 +10,8 @@ from pinner.model.guest.guest import Guest
 from pinner.model.plan.objective import CONTENTION, TERMS
 from pinner.model.plan.plan import Wanted
 from pinner.model.plan.request import OPTIMAL
-from pinner.planning.objective_terms import MeasuredPlacement, shared_cores
+from pinner.planning.guest_spread import shared_cores
+from pinner.planning.objective_terms import MeasuredPlacement
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import cpu_allocator
 from pinner.planning.strategies.allocator.cpu_allocator import Allocation
