@@ -33,10 +33,12 @@ class LeftAlone:
         the others. Nearness to memory and devices does not count: a guest may get a far place rather than none.
         Without a ``placement``, no guest is new."""
         waiting = reasons(drifts).keys()
+        # A user has named the places of a placement by hand.
+        judged = placement and (plan.worse or not plan.request.placement)
         new = {
             group_of(drift.target): drift.target.name
             for drift in drifts
-            if placement and drift.cause in ("arrived", "restarted") and KINDS[drift.target.kind].group == "guest"
+            if judged and drift.cause in ("arrived", "restarted") and KINDS[drift.target.kind].group == "guest"
         }
         if not new and not waiting:
             return cls(worse=plan.worse)

@@ -10,9 +10,10 @@ from support.fakes.local_service import ANN, compose_service, finish, trail
 from support.hosts import cpus, guest, plain, snapshot
 from support.values import NOON
 
+from pinner import codec
 from pinner.host.virt.guests import without_recorded_pins
 from pinner.model.errors import PolicyConflict, Refused, StalePlan
-from pinner.model.guest.guest import OperatorPin
+from pinner.model.guest.guest import Guest, OperatorPin
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.journal import ApplyOptions
@@ -91,6 +92,19 @@ def test_a_policy_names_the_part_that_cannot_have_its_cpus_and_keeps_the_others(
     report = parts.reconciler.reconcile("h1", "resync")
     assert (report.drifts, report.error, report.unplaced) == ((), "", seen.unplaced)
     assert {tid: mask for tid, mask in agent.host.kernel().items() if tid in in_place} == in_place
+
+
+def test_a_policy_places_a_guest_again_that_was_restarted(parts, service, agent):
+    """Its place alone makes the objective worse, but the user named it."""
+    pins = (pin("g2", "all", "8,10"),)
+    service.set_policy("h1", Policy(Request(placement=pins), "enforce"), ANN)
+    place(service, *pins)
+    other, before = documented_host().guests
+    restarted = codec.load(Guest, codec.dump(before).replace(b'"started":7', b'"started":9'))
+    agent.host.taken = replace(agent.host.taken, guests=(other, restarted))
+    report = parts.reconciler.reconcile("h1", "guest-started")
+    assert (report.drifts, report.error) == ((), "")
+    assert {agent.host.kernel()[vcpu.thread.tid] for vcpu in before.vcpus} == {"8,10"}
 
 
 def test_an_enforced_policy_of_another_request_refuses_it(service):
