@@ -1,7 +1,9 @@
-"""The verdict of a probe: an exact randomization test of each measure over the windows that count.
+"""The verdict of a probe: an exact randomization test of each measure over the windows that count, for each two
+placements.
 
 The order of the windows was drawn at random. If the placement changed nothing, each window would have had the same
-value in each order, whatever the noise. So the drawn order is compared with the others.
+value in each order, whatever the noise. So the drawn order is compared with the others, within blocks if it was drawn
+in blocks. The windows of other placements stay where they are.
 
 Under a shift d of each "planned" value, an order w has at least the difference of the drawn order exactly if d is at
 least r(w) = (A(drawn) - A(w)) / (1 - B(w)), where A(w) is the difference of the mean values and B(w) that of the mean
@@ -13,25 +15,28 @@ import random
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import combinations, islice
-from math import ceil, comb, inf, isinf, sqrt
+from itertools import chain, combinations, islice, product
+from math import ceil, comb, inf, isinf, prod, sqrt
 from statistics import fmean, median
 
 from pinner.model.outcome.outcome import (
     CARRIED,
+    CURRENT,
     MEASURES,
     PINGS,
+    PLANNED,
     Arm,
     Judgement,
     Measure,
     MeasureOutcome,
     Outcome,
+    Pair,
     Window,
 )
 
 MOST_ORDERS = 5_000
 """All orders of up to 7 windows of each placement. A sample of this size of more orders, with the drawn one in it,
-keeps the test exact (Phipson and Smyth 2010)."""
+keeps the test exact (Phipson and Smyth 2010). Many tests need a larger one."""
 
 _ROUNDING = 1e-9
 
@@ -75,11 +80,16 @@ def two_sided(p: tuple[float, float]) -> float:
     return min(1.0, 2 * min(p))
 
 
-def least_p(windows: int) -> float:
-    return 2 / comb(2 * windows, windows)
+def least_p(windows: int, block: int = 0) -> float:
+    """``block`` are the windows of each placement in a block; 0: there is one block."""
+    size = block or windows
+    return 2 / prod([comb(2 * size, size)] * (windows // size))
 
 
-def shift(values: Sequence[float], planned: Sequence[bool]) -> Shift:
+def shift(
+    values: Sequence[float], planned: Sequence[bool], blocks: Sequence[int] = (), most: int = MOST_ORDERS
+) -> Shift:
+    """``blocks`` has the block of each value; empty: there is one. ``most`` is the size of a sample of orders."""
     drawn = frozenset(index for index, is_planned in enumerate(planned) if is_planned)
     total, size, count = sum(values), len(drawn), len(values)
 
@@ -89,14 +99,20 @@ def shift(values: Sequence[float], planned: Sequence[bool]) -> Shift:
 
     observed = difference(drawn)
     shifts = []
-    for order in _orders(count, drawn):
+    for order in _orders(blocks or [0] * count, drawn, most):
         kept = len(order & drawn)
         membership = kept / size - (size - kept) / (count - size)
         shifts.append((observed - difference(order)) / (1 - membership))
     return Shift(tuple(sorted(shifts)))
 
 
-def shift_beside(values: Sequence[float], control: Sequence[float], planned: Sequence[bool]) -> Shift:
+def shift_beside(
+    values: Sequence[float],
+    control: Sequence[float],
+    planned: Sequence[bool],
+    blocks: Sequence[int] = (),
+    most: int = MOST_ORDERS,
+) -> Shift:
     """Without the part of the shift that follows the control.
 
     Under a shift d, the values less d in the "planned" windows do not depend on the placements. So their regression on
@@ -110,7 +126,7 @@ def shift_beside(values: Sequence[float], control: Sequence[float], planned: Seq
     centred = _centred(control)
     spread = sum(value * value for value in centred)
     if spread <= _ROUNDING * sum(value * value for value in control):
-        return shift(values, planned)
+        return shift(values, planned, blocks, most)
     drawn = frozenset(index for index, is_planned in enumerate(planned) if is_planned)
     residuals = _residuals(values, centred, spread)
     own = _residuals([float(is_planned) for is_planned in planned], centred, spread)
@@ -120,11 +136,11 @@ def shift_beside(values: Sequence[float], control: Sequence[float], planned: Seq
         residual = free - sum(centred[index] for index in order) ** 2 / spread
         return sum(of[index] for index in order) / sqrt(residual) if residual > _ROUNDING * free else 0.0
 
-    observed, most = score(drawn, residuals), score(drawn, own)
+    observed, steepest = score(drawn, residuals), score(drawn, own)
     smallest = _ROUNDING * max(abs(value) for value in residuals) * len(values)
     shifts, equal = [], 0
-    for order in _orders(len(values), drawn):
-        difference, slope = observed - score(order, residuals), most - score(order, own)
+    for order in _orders(blocks or [0] * len(values), drawn, most):
+        difference, slope = observed - score(order, residuals), steepest - score(order, own)
         if slope <= _ROUNDING * sqrt(free):
             equal += 1
         else:
@@ -144,29 +160,40 @@ def _residuals(values: Sequence[float], centred: Sequence[float], spread: float)
     return [value - slope * regressor for value, regressor in zip(own, centred, strict=True)]
 
 
-def _orders(count: int, drawn: frozenset[int]) -> Iterator[frozenset[int]]:
-    if comb(count, len(drawn)) <= MOST_ORDERS:
-        yield from (order for order in map(frozenset, combinations(range(count), len(drawn))) if order != drawn)
+def _orders(blocks: Sequence[int], drawn: frozenset[int], most: int) -> Iterator[frozenset[int]]:
+    groups = tuple(
+        tuple(index for index, other in enumerate(blocks) if other == block) for block in dict.fromkeys(blocks)
+    )
+    sizes = tuple(len(drawn.intersection(group)) for group in groups)
+    if prod(map(comb, map(len, groups), sizes)) <= most:
+        parts = product(*map(combinations, groups, sizes))
+        yield from (order for part in parts if (order := frozenset(chain.from_iterable(part))) != drawn)
         return
-    others = (order for order in _sampled(count, len(drawn)) if order != drawn)
-    yield from islice(others, MOST_ORDERS - 1)
+    yield from islice((order for order in _sampled(groups, sizes, most) if order != drawn), most - 1)
 
 
 @lru_cache(maxsize=1)  # a verdict asks for the same orders for each measure
-def _sampled(count: int, size: int) -> tuple[frozenset[int], ...]:
+def _sampled(groups: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], most: int) -> tuple[frozenset[int], ...]:
     source = random.Random(SEED)  # noqa: S311 - no secret depends on it
     sampled: dict[frozenset[int], None] = {}
-    while len(sampled) < MOST_ORDERS:
-        sampled[frozenset(source.sample(range(count), size))] = None
+    while len(sampled) < most:
+        sampled[frozenset(chain.from_iterable(map(source.sample, groups, sizes)))] = None
     return tuple(sampled)
 
 
-def schedule(windows: int, seed: int) -> tuple[Arm, ...]:
-    """All orders are equally likely, as the exact test needs: another order could follow a rhythm of the load."""
-    arms: list[Arm] = ["current"] * windows
-    arms += ["planned"] * windows
-    random.Random(seed).shuffle(arms)  # noqa: S311 - no secret depends on it
-    return tuple(arms)
+PROBED = (CURRENT, PLANNED)
+
+
+def schedule(windows: int, seed: int, arms: Sequence[Arm] = PROBED, block: int = 0) -> tuple[Arm, ...]:
+    """All orders of a block are equally likely, as the exact test needs: another order could follow a rhythm of the
+    load. ``block`` are the windows of each placement in a block; 0: there is one block."""
+    source = random.Random(seed)  # noqa: S311 - no secret depends on it
+    size, order = block or windows, list[Arm]()
+    for _ in range(windows // size):
+        part = [arm for arm in arms for _ in range(size)]
+        source.shuffle(part)
+        order += part
+    return tuple(order)
 
 
 ALPHA = 0.05
@@ -176,19 +203,23 @@ MOST_WINDOWS = 200
 
 
 def outcome(windows: Sequence[Window]) -> Outcome:
-    """A measure that no window knows is not judged. A window without a measure that another one knows does not count,
-    except for pings, judged only where all windows know them: a guest that begins to filter them must not cost the
-    other measures their windows."""
+    return judge(*complete(windows))
+
+
+def complete(windows: Sequence[Window]) -> tuple[list[Window], Sequence[Measure]]:
+    """The measures to judge. One that no window knows is none of them. A window without a measure that another one
+    knows does not count, except for pings, judged only where all windows know them: a guest that begins to filter them
+    must not cost the other measures their windows."""
     counted = [window for window in windows if not window.void]
     names = _names([window.values.keys() for window in counted])
     control = _names([window.control.keys() for window in counted])
 
-    def complete(window: Window) -> Window:
+    def checked(window: Window) -> Window:
         missing = sorted({*(names - window.values.keys()), *(control - window.control.keys())})
         return replace(window, void=f"not known in all steps: {', '.join(missing)}") if missing else window
 
-    checked = [window if window.void else complete(window) for window in windows]
-    return judge(checked, [measure for measure in MEASURES if measure.name in names] or MEASURES)
+    known = [window if window.void else checked(window) for window in windows]
+    return known, [measure for measure in MEASURES if measure.name in names] or MEASURES
 
 
 def _names(known: Sequence[Set[str]]) -> set[str]:
@@ -197,31 +228,70 @@ def _names(known: Sequence[Set[str]]) -> set[str]:
     return {name for name in some if name not in pings or all(name in names for names in known)}
 
 
-def windows_needed(measures: int) -> int:
-    """For each placement: with fewer, ``measures`` measures cannot be told apart at all."""
-    count = 1
-    while least_p(count) > ALPHA / measures:
-        count += 1
+def windows_needed(tests: int, block: int = 0) -> int:
+    """For each placement: with fewer, so many tests (measures of pairs) cannot find any difference."""
+    count = block or 1
+    while least_p(count, block) > ALPHA / tests:
+        count += block or 1
     return count
 
 
 def judge(windows: Sequence[Window], measures: Sequence[Measure]) -> Outcome:
-    """The order of the placements must have been drawn by ``schedule``."""
-    counted = [window for window in windows if not window.void]
-    planned = [window.arm == "planned" for window in counted]
+    """Of a probe. The order of the placements must have been drawn by ``schedule``."""
+    (pair,) = compare(windows, measures)
+    return pair.outcome
+
+
+def compare(
+    windows: Sequence[Window], measures: Sequence[Measure], arms: Sequence[Arm] = PROBED, block: int = 0
+) -> tuple[Pair, ...]:
+    """Each two placements. The order of all windows must have been drawn by ``schedule`` with these arms and blocks."""
+    length = len(arms) * block or len(windows)
+    counted = [(window, index // length) for index, window in enumerate(windows) if not window.void]
     void = tuple(window.void for window in windows if window.void)
-    least = min(sum(planned), len(planned) - sum(planned))
-    if not least:
-        return Outcome("inconclusive", (), len(counted), void, windows_needed(len(measures)))
-    shifts = [_shift(counted, measure, planned) for measure in measures]
-    corrected = holm([two_sided(one_shift.p()) for one_shift in shifts])
-    results = _as_carried(
-        _measured(measure, counted, difference, p)
-        for measure, difference, p in zip(measures, shifts, corrected, strict=True)
-    )
+    contests = [_contest(pair, counted) for pair in combinations(arms, 2)]
+    needed = windows_needed(len(contests) * len(measures), block)
+    tests = [(contest, measure) for contest in contests if contest.least for measure in measures]
+    most = max(MOST_ORDERS, int(2 * len(tests) / ALPHA) + 1)
+    shifts = [_shift(contest, measure, most) for contest, measure in tests]
+    results: dict[tuple[Arm, Arm], list[MeasureOutcome]] = {contest.arms: [] for contest in contests}
+    for (contest, measure), difference, p in zip(
+        tests, shifts, holm([two_sided(each.p()) for each in shifts]), strict=True
+    ):
+        results[contest.arms].append(_measured(measure, contest, difference, p))
+    return tuple(Pair(*contest.arms, _outcome(contest, results[contest.arms], void, needed)) for contest in contests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Contest:
+    """Two placements, with their windows that count."""
+
+    arms: tuple[Arm, Arm]
+    windows: tuple[Window, ...]
+    blocks: tuple[int, ...]
+
+    @property
+    def is_second(self) -> list[bool]:
+        return [window.arm == self.arms[1] for window in self.windows]
+
+    @property
+    def least(self) -> int:
+        """The number of windows of the placement that has fewer."""
+        return min(sum(self.is_second), len(self.windows) - sum(self.is_second))
+
+
+def _contest(arms: tuple[Arm, Arm], counted: Sequence[tuple[Window, int]]) -> _Contest:
+    own = [(window, block) for window, block in counted if window.arm in arms]
+    return _Contest(arms, tuple(window for window, _ in own), tuple(block for _, block in own))
+
+
+def _outcome(contest: _Contest, measured: Sequence[MeasureOutcome], void: tuple[str, ...], needed: int) -> Outcome:
+    if not measured:
+        return Outcome("inconclusive", (), len(contest.windows), void, needed)
+    results = _as_carried(measured)
     judgement = _together([result.judgement for result in results])
-    missing = _missing(results, least) if judgement == "inconclusive" else 0
-    return Outcome(judgement, results, len(counted), void, missing)
+    missing = _missing(results, contest.least, needed) if judgement == "inconclusive" else 0
+    return Outcome(judgement, results, len(contest.windows), void, missing)
 
 
 def holm(ps: Sequence[float]) -> tuple[float, ...]:
@@ -234,20 +304,21 @@ def holm(ps: Sequence[float]) -> tuple[float, ...]:
     return tuple(corrected)
 
 
-def _shift(windows: Sequence[Window], measure: Measure, planned: Sequence[bool]) -> Shift:
+def _shift(contest: _Contest, measure: Measure, most: int) -> Shift:
+    windows, placed = contest.windows, (contest.is_second, contest.blocks, most)
     values = [window.values[measure.name] for window in windows]
     if all(measure.name in window.control for window in windows):
-        return shift_beside(values, [window.control[measure.name] for window in windows], planned)
-    return shift(values, planned)
+        return shift_beside(values, [window.control[measure.name] for window in windows], *placed)
+    return shift(values, *placed)
 
 
-def _measured(measure: Measure, windows: Sequence[Window], difference: Shift, p: float) -> MeasureOutcome:
-    current, planned = (
-        fmean(window.values[measure.name] for window in windows if window.arm == arm) for arm in ("current", "planned")
+def _measured(measure: Measure, contest: _Contest, difference: Shift, p: float) -> MeasureOutcome:
+    first, second = (
+        fmean(window.values[measure.name] for window in contest.windows if window.arm == arm) for arm in contest.arms
     )
     low, high = (None if isinf(end) else end for end in difference.interval(ALPHA))
     return MeasureOutcome(
-        measure, current, planned, difference.estimate, low, high, p, _judgement(measure, current, difference, p)
+        measure, first, second, difference.estimate, low, high, p, _judgement(measure, first, difference, p)
     )
 
 
@@ -282,10 +353,9 @@ def _together(judgements: Sequence[Judgement]) -> Judgement:
     return "no matter"
 
 
-def _missing(results: Sequence[MeasureOutcome], least: int) -> int:
+def _missing(results: Sequence[MeasureOutcome], least: int, needed: int) -> int:
     """An estimate: an interval shrinks with the root of the number of windows, and must become shorter than the effect
     or the margin."""
-    needed = windows_needed(len(results))
     for result in results:
         if result.judgement != "inconclusive" or result.low is None or result.high is None:
             continue

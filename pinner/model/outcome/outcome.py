@@ -1,4 +1,4 @@
-"""A plan's outcome: measures in windows of time; and the probe, which tests a plan in windows of random order."""
+"""A plan's outcome: measures in windows of time; and the probe, which tests plans in windows of random order."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,8 +8,11 @@ from typing import Literal
 from pinner.model.outcome.measures import PINGS_OF_P99
 from pinner.model.plan.objective import Term
 
-Arm = Literal["current", "planned"]
-"""The placement during a window: as the probe found it, or as the plan wants it."""
+Arm = str
+"""The placement during a window: as the probe found it (current), as the plan of a probe wants it (planned), or as one
+of the plans of a tournament wants it (its strategy, or its id)."""
+
+CURRENT, PLANNED = "current", "planned"
 
 Judgement = Literal["better", "worse", "no matter", "inconclusive"]
 """better, worse: chance does not explain the difference, and it may matter. no matter: it lies inside the margin.
@@ -93,9 +96,9 @@ class MeasureOutcome:
 
     measure: Measure
     current: float
-    """Mean of the windows with the current placement."""
+    """Mean of the windows with the current placement, or the first one of a pair."""
     planned: float
-    """Mean of the windows with the planned placement."""
+    """Mean of the windows with the planned placement, or the second one of a pair."""
     effect: float
     """Estimated difference, planned minus current, in the unit (Hodges and Lehmann)."""
     low: float | None
@@ -120,6 +123,54 @@ class Outcome:
     """Why other windows do not count."""
     missing: int
     """Estimated windows with each placement that an answer lacks; 0 unless inconclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two placements of a tournament."""
+
+    first: Arm
+    """The first placement."""
+    second: Arm
+    """The second placement."""
+    outcome: Outcome
+    """The second placement compared with the first; its p-values are corrected for all measures of all pairs."""
+
+    @property
+    def better(self) -> Arm:
+        """The one that is better in some measure and worse in none; empty: neither is."""
+        judgements = {result.judgement for result in self.outcome.measures}
+        if ("better" in judgements) == ("worse" in judgements):
+            return ""
+        return self.second if "better" in judgements else self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A placement in the ranking of a tournament."""
+
+    rank: int
+    """1 plus the number of placements that are better."""
+    arm: Arm
+    """The placement."""
+    better_than: tuple[Arm, ...]
+    """The placements that are worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What a tournament shows."""
+
+    places: tuple[Place, ...]
+    """The placements, best first."""
+    pairs: tuple[Pair, ...]
+    """The comparison of each two placements."""
+    winner: Arm
+    """The first one with rank 1 that is better than the current placement; empty: there is none."""
+    windows: int
+    """The number of windows that count."""
+    void: tuple[str, ...]
+    """Why other windows do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +264,10 @@ interrupted  the server ended before the probe"""
 
 MIN_WINDOWS, DEFAULT_WINDOWS, MAX_WINDOWS = 2, 8, 50
 """Windows of each placement. Nine measures need six at least."""
+
+BLOCK = 2
+"""Windows of each placement in a block of a tournament. Only windows of one block are compared, so that a slow change
+of the load is no difference. Blocks of one would need more windows: they have fewer orders."""
 
 MIN_SECONDS, DEFAULT_SECONDS, MAX_SECONDS = 15, 20, 600
 """The length of a window."""
