@@ -160,6 +160,20 @@ class HostService:
         self._require_own("run", run, stored.host)
         return stored
 
+    def probe(
+        self,
+        plan: str,
+        windows: int,
+        seconds: int,
+        caller: Caller,
+        rivals: tuple[str, ...] = (),
+        *,
+        keep: bool = False,
+    ) -> Probe:
+        for name in (plan, *rivals):
+            self.plan_by_id(name)
+        return self._service.probe(plan, windows, seconds, caller, rivals, keep=keep)
+
     def probe_by_id(self, probe: str) -> Probe:
         stored = self._service.probe_by_id(probe)
         self._require_own("probe", probe, stored.host)

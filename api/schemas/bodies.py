@@ -11,7 +11,7 @@ from pinner.model.cpuset import MAX_LENGTH, CpuSet
 from pinner.model.event import GuestEvent, GuestEventKind
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.outcome.outcome import DEFAULT_SECONDS as DEFAULT_WINDOW
-from pinner.model.outcome.outcome import DEFAULT_WINDOWS, MAX_WINDOWS, MIN_WINDOWS
+from pinner.model.outcome.outcome import DEFAULT_WINDOWS, MAX_PLANS, MAX_WINDOWS, MIN_WINDOWS, TOURNAMENT_WINDOWS
 from pinner.model.outcome.outcome import MAX_SECONDS as MAX_WINDOW
 from pinner.model.outcome.outcome import MIN_SECONDS as MIN_WINDOW
 from pinner.model.run.agent_audit import Anchor, SignedHead
@@ -69,12 +69,21 @@ class NewApply(Input):
 
 
 class NewProbe(Input):
-    """The windows of a probe."""
+    """The windows of a probe, and the plans to rank with its plan."""
 
-    windows: Annotated[int, Field(ge=MIN_WINDOWS, le=MAX_WINDOWS), Whole] = DEFAULT_WINDOWS
-    """The number of windows of each placement. Four measures need five at least."""
+    windows: Annotated[
+        Annotated[int, Field(ge=MIN_WINDOWS, le=MAX_WINDOWS), Whole] | None,
+        Field(
+            description="The number of windows of each placement, even with rivals. Four measures need five at least, "
+            f"or ten with rivals. Null: {DEFAULT_WINDOWS}, or {TOURNAMENT_WINDOWS} with rivals."
+        ),
+    ] = None
     seconds: Annotated[int, Field(ge=MIN_WINDOW, le=MAX_WINDOW), Whole] = DEFAULT_WINDOW
     """The length of a window in seconds."""
+    rivals: Annotated[tuple[Name, ...], Field(max_length=MAX_PLANS - 1)] = ()
+    """Ids of other plans of the host: the probe ranks all plans and the present placement, so it is a tournament."""
+    keep: bool = False
+    """At the end, place the winner, if a plan is better than the present placement."""
 
 
 class NewRollback(Input):

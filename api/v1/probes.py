@@ -1,4 +1,4 @@
-"""/v1/plans/{plan}/probe and /v1/probes: test a plan, show the progress and the verdict, end a probe."""
+"""/v1/plans/{plan}/probe and /v1/probes: test a plan or rank several, show progress and result, end a probe."""
 
 from apiflask import APIBlueprint
 from pydantic import RootModel
@@ -7,7 +7,7 @@ from pinner.api.access.context import caller, pinner
 from pinner.api.description.operations import links, may_raise
 from pinner.api.schemas.bodies import NewProbe
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, NotFound, NotPermitted, PolicyConflict
-from pinner.model.outcome.outcome import Probe
+from pinner.model.outcome.outcome import DEFAULT_WINDOWS, TOURNAMENT_WINDOWS, Probe
 
 bp = APIBlueprint("probes", __name__, tag="Probes")
 
@@ -22,10 +22,12 @@ bp = APIBlueprint("probes", __name__, tag="Probes")
 def create(plan: str, json_data: NewProbe) -> tuple[Probe, int, dict[str, str]]:
     """Start to test whether a plan is better than the present placement. The answer is the probe, which continues.
 
-    The server applies the plan and rolls it back, in windows of random order, and compares run delay, drops and
-    pressure. However the probe ends, the host then has the placement that the probe found.
+    The server applies the plan and rolls it back, in windows of random order, and compares run delay, drops, pressure
+    and traffic. With rivals it plays each plan, and ranks all. However the probe ends, the host then has the placement
+    that the probe found, or the winner where it is to be kept.
     """
-    probe = pinner().probe(plan, json_data.windows, json_data.seconds, caller())
+    windows = json_data.windows or (TOURNAMENT_WINDOWS if json_data.rivals else DEFAULT_WINDOWS)
+    probe = pinner().probe(plan, windows, json_data.seconds, caller(), json_data.rivals, keep=json_data.keep)
     return probe, 202, {"Location": f"/v1/probes/{probe.id}"}
 
 
@@ -33,7 +35,7 @@ def create(plan: str, json_data: NewProbe) -> tuple[Probe, int, dict[str, str]]:
 @bp.output(RootModel[Probe])
 @bp.doc(operation_id="show_probe", extensions=may_raise(NotFound))
 def show(probe: str) -> Probe:
-    """Show the windows of a probe, and its verdict after the last one."""
+    """Show the windows of a probe, and its verdict or ranking after the last one."""
     return pinner().probe_by_id(probe)
 
 

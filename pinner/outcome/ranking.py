@@ -1,9 +1,16 @@
-"""The ranking of the placements of a tournament."""
+"""The result of a probe: the verdict on one plan, or the ranking of several."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from pinner.model.outcome.outcome import BLOCK, CURRENT, Arm, Place, Ranking, Window
-from pinner.outcome.verdict import compare, complete
+from pinner.model.outcome.outcome import BLOCK, CURRENT, Arm, Place, Probe, Ranking, Window
+from pinner.outcome.verdict import compare, complete, outcome
+
+
+def with_result(probe: Probe) -> Probe:
+    if probe.is_tournament:
+        return replace(probe, ranking=ranking(probe.windows, probe.arms))
+    return replace(probe, outcome=outcome(probe.windows))
 
 
 def ranking(windows: Sequence[Window], arms: Sequence[Arm]) -> Ranking:

@@ -115,9 +115,19 @@ class Service(Protocol):
     def outcome(self, run: str) -> RunOutcome:
         """Observed, not tested. Raises NotFound, and RunConflict for a run that has not ended."""
 
-    def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
+    def probe(
+        self,
+        plan: str,
+        windows: int,
+        seconds: int,
+        caller: Caller,
+        rivals: tuple[str, ...] = (),
+        *,
+        keep: bool = False,
+    ) -> Probe:
         """Start to switch between the present and the planned placement, in ``windows`` windows of each, of ``seconds``
-        each. The probe continues by itself, and ends with the placement that it found.
+        each; with ``rivals``, further plans of the host, also theirs. The probe continues by itself, and ends with the
+        placement that it found; with ``keep`` with the one that wins, if one does.
 
         Raises NotFound also where nothing is measured, Invalid, Blocked, PolicyConflict while a policy is enforced, and
         HostBusy during a run or another probe."""

@@ -115,6 +115,11 @@ def watch_seconds(text: str) -> int:
     return length
 
 
+def names(text: str) -> tuple[str, ...]:
+    """The text is NAME[,NAME...]."""
+    return tuple(text.split(","))
+
+
 def probe_windows(text: str) -> int:
     from pinner.model.outcome.outcome import MAX_WINDOWS, MIN_WINDOWS
 

@@ -9,8 +9,8 @@ from pinner.model.outcome.measures import PINGS_OF_P99
 from pinner.model.plan.objective import Term
 
 Arm = str
-"""The placement during a window: as the probe found it (current), as the plan of a probe wants it (planned), or as one
-of the plans of a tournament wants it (its strategy, or its id)."""
+"""The placement during a window: as the probe found it (current), or as a plan wants it: planned for the only plan of a
+probe; of several plans the strategy, or the id where two plans have the same strategy."""
 
 CURRENT, PLANNED = "current", "planned"
 
@@ -257,13 +257,16 @@ class RunOutcome:
 
 ProbeState = Literal["running", "ended", "cancelled", "failed", "interrupted"]
 """running      the probe has not ended
-ended        all windows are over, and the probe has an outcome
+ended        all windows are over, and the probe has an outcome or a ranking
 cancelled    somebody ended the probe before its time
 failed       a change of the placement failed
 interrupted  the server ended before the probe"""
 
 MIN_WINDOWS, DEFAULT_WINDOWS, MAX_WINDOWS = 2, 8, 50
 """Windows of each placement. Nine measures need six at least."""
+
+MAX_PLANS, TOURNAMENT_WINDOWS = 5, 12
+"""The most plans of a tournament, and the windows of each placement that they need for thirteen measures."""
 
 BLOCK = 2
 """Windows of each placement in a block of a tournament. Only windows of one block are compared, so that a slow change
@@ -283,11 +286,14 @@ PROBE_ORIGIN = "the probe "
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A test of a plan on its host."""
+    """A test of a plan on its host; of several plans it is a tournament."""
 
     id: str
     host: str
-    plan: str
+    plans: tuple[str, ...]
+    """Ids of the plans."""
+    arms: tuple[Arm, ...]
+    """The current placement, then that of each plan."""
     actor: str
     origin: str
     state: ProbeState
@@ -297,16 +303,37 @@ class Probe:
     seconds: int
     """Length of a window in seconds."""
     guests: tuple[str, ...]
-    """Names of those that the plan changes; empty: none, and all guests are measured."""
+    """Names of those that the plans change; empty: none, and all guests are measured."""
+    keep: bool = False
+    """Whether the host gets the placement that wins, if one does."""
     windows: tuple[Window, ...] = ()
     """Those that are over, in order."""
     ended_at: datetime | None = None
     why: str = ""
-    """Why there is no outcome; else empty."""
+    """Why there is no outcome, or why the winner is not kept; else empty."""
     outcome: Outcome | None = None
-    """The test's result; null unless the state is ended."""
+    """The test's result; null unless the state is ended, and in a tournament."""
+    ranking: Ranking | None = None
+    """The result of a tournament; null unless the state is ended."""
     left: str = ""
     """The run that the probe could not roll back, so that the host keeps the planned placement; else empty."""
+    kept: str = ""
+    """The run that placed the winner after the last window; else empty."""
+
+    @property
+    def is_tournament(self) -> bool:
+        return len(self.plans) > 1
+
+    @property
+    def winner(self) -> Arm:
+        """Empty: no placement is better than the current one."""
+        if self.ranking:
+            return self.ranking.winner
+        return PLANNED if self.outcome and self.outcome.judgement == "better" else ""
+
+    @property
+    def plan_of(self) -> dict[Arm, str]:
+        return dict(zip(self.arms[1:], self.plans, strict=True))
 
     @property
     def total_seconds(self) -> int:
@@ -315,3 +342,8 @@ class Probe:
     @property
     def mark(self) -> str:
         return f"{PROBE_ORIGIN}{self.id}"
+
+    @property
+    def winner_mark(self) -> str:
+        """The origin of the run that places the winner. Unlike the others, it counts as a placement."""
+        return f"the winner of {self.id}"

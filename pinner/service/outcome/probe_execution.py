@@ -1,9 +1,9 @@
-"""Carries out one probe, window by window. Ordinary runs switch between its two placements."""
+"""Carries out one probe, window by window. Ordinary runs switch between its placements."""
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from secrets import randbits
@@ -13,13 +13,14 @@ from pinner.model.change import guests_of
 from pinner.model.errors import HostBusy, PinnerError, PolicyConflict, RunConflict
 from pinner.model.event import HostEvent
 from pinner.model.outcome.measures import HOST, ROWS
-from pinner.model.outcome.outcome import WASH_OUT_SECONDS, Arm, Probe, ProbeState, Window
+from pinner.model.outcome.outcome import CURRENT, WASH_OUT_SECONDS, Arm, Probe, ProbeState, Window
 from pinner.model.page import MAX_LIMIT, PageRequest
 from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.model.run.journal import ApplyOptions, Run
 from pinner.model.snapshot import Snapshot
-from pinner.outcome import verdict, windows
+from pinner.outcome import windows
+from pinner.outcome.ranking import with_result
 from pinner.outcome.samples import JUDGED, USES, control_use, samples
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.runs.runs import RunManager
@@ -43,23 +44,29 @@ class Switches:
         self._runs = runs
         self._probe = probe
         self._pause = pause
-        self._caller = Caller(probe.actor, probe.mark, "")
+        self._arm = CURRENT
         self._placed = ""
         """The run that placed the host as planned; empty: none."""
 
     def switch(self, arm: Arm) -> None:
-        """Raises what the runs raise, and RunConflict where not all is placed."""
-        if arm == "planned" and not self._placed:
-            self._placed = self._applied().id
-        elif arm == "current" and self._placed:
+        """Raises what the runs raise, and RunConflict where not all is placed. Each plan is made for the current
+        placement, so this one lies between those of two plans."""
+        if arm == self._arm:
+            return
+        if self._placed:
             undo = _ended(self._runs, self._patiently(lambda: _rollback(self._runs, self._placed, self._probe)))
-            self._placed = ""
+            self._arm, self._placed = CURRENT, ""
             if not _is_undone(self._runs, undo):
                 raise RunConflict(undo.id, undo.state, f"the placement is not as before: {undo.error}")
+        if arm != CURRENT:
+            self._placed = self.apply(arm, self._probe.mark).id
+            self._arm = arm
 
-    def _applied(self) -> Run:
-        options = ApplyOptions(all_or_nothing=True, allow_worse=True)
-        run = _ended(self._runs, self._patiently(lambda: self._runs.apply(self._probe.plan, options, self._caller)))
+    def apply(self, arm: Arm, origin: str) -> Run:
+        """Raises like ``switch``."""
+        plan, options = self._probe.plan_of[arm], ApplyOptions(all_or_nothing=True, allow_worse=True)
+        caller = Caller(self._probe.actor, origin, "")
+        run = _ended(self._runs, self._patiently(lambda: self._runs.apply(plan, options, caller)))
         if run.state != "applied":
             raise RunConflict(run.id, run.state, f"the plan is not placed: {run.error}")
         if not self._runs.entries(run.id):
@@ -76,11 +83,10 @@ class Switches:
 
 
 def put_back(runs: RunManager, probe: Probe) -> tuple[str, str]:
-    """Roll back the run of the probe that is in place. Returns the run that could not be undone completely, and why;
-    else empty texts. Raises HostBusy during a run of the probe, and other errors that may pass."""
-    probe_runs = [
-        run for run in runs.list(probe.host, PageRequest(MAX_LIMIT), state=None).items if run.origin == probe.mark
-    ]
+    """Roll back the run of the probe, or of its winner, that is in place. Returns the run that could not be undone
+    completely, and why; else empty texts. Raises HostBusy during a run of the probe, and other errors that may pass."""
+    latest, marks = runs.list(probe.host, PageRequest(MAX_LIMIT), state=None).items, (probe.mark, probe.winner_mark)
+    probe_runs = [run for run in latest if run.origin in marks]
     for run in probe_runs:
         if run.state == "running":
             raise HostBusy(probe.host, run.id)
@@ -157,7 +163,14 @@ class _Span:
 
 class ProbeExecution:
     def __init__(
-        self, probe: Probe, plan: Plan, hosts: Hosts, runs: RunManager, probes: Probes, timing: Timing, stop: Stop
+        self,
+        probe: Probe,
+        plans: Iterable[Plan],
+        hosts: Hosts,
+        runs: RunManager,
+        probes: Probes,
+        timing: Timing,
+        stop: Stop,
     ) -> None:
         self._probe = probe
         self._hosts = hosts
@@ -166,12 +179,12 @@ class ProbeExecution:
         self._timing = timing
         self._stop = stop
         self._switches = Switches(runs, probe, self._pause)
-        self._guests = changed_guests(plan)
+        self._guests = changed_guests(plans)
         self._events: tuple[HostEvent, ...] = ()
         self._after = 0
 
     def carry_out(self) -> None:
-        """Puts the placement back at the end. Never raises."""
+        """Puts the placement back at the end, and then places the winner if that is asked for. Never raises."""
         state: ProbeState = "ended"
         why = ""
         try:
@@ -201,7 +214,7 @@ class ProbeExecution:
             begin = self._timing.now()
             self._pause(self._probe.seconds)
             last = _Span(arm, since, passed, begin, self._timing.now(), before, self._snapshot())
-        self._switches.switch("current")
+        self._switches.switch(CURRENT)
         self._pause(WASH_OUT_SECONDS)
         self._read(last)
 
@@ -257,8 +270,8 @@ class ProbeExecution:
         """The server's next pass does what fails here."""
         for _ in range(UNDO_TRIES):
             try:
-                in_place, hindrance = put_back(self._runs, self._probe)
-                store_end(self._probes, self._probe, state, why, (in_place, hindrance), self._timing.now())
+                ended = with_end(self._probe, state, why, put_back(self._runs, self._probe))
+                store_end(self._probes, self._with_winner(ended), self._timing.now())
             except PinnerError as error:
                 LOG.warning("probe %s does not end: %s", self._probe.id, error)
                 self._timing.wait(threading.Event(), 1.0)
@@ -266,25 +279,35 @@ class ProbeExecution:
                 return
         self._probes.put(replace(self._probe, why=why))
 
+    def _with_winner(self, probe: Probe) -> Probe:
+        """Until the end of the probe is stored, a kill puts the placement back that the probe found."""
+        if not probe.keep or not probe.winner:
+            return probe
+        try:
+            return replace(probe, kept=self._switches.apply(probe.winner, probe.winner_mark).id)
+        except (RunConflict, PolicyConflict) as error:
+            why = str(error)
+        except _StoppedError:
+            why = self._stop.why
+        return replace(probe, why=f"the winner is not kept: {why}")
 
-def store_end(
-    probes: Probes, probe: Probe, state: ProbeState, why: str, undone: tuple[str, str], now: datetime
-) -> None:
-    """Has the verdict if all windows are over; ``undone`` is the result of ``put_back``."""
+
+def with_end(probe: Probe, state: ProbeState, why: str, undone: tuple[str, str]) -> Probe:
+    """Has the result if all windows are over; ``undone`` is the result of ``put_back``."""
     in_place, hindrance = undone
-    state = "failed" if in_place else state
-    outcome = verdict.outcome(probe.windows) if state == "ended" else None
     why = "; ".join(part for part in (why, hindrance) if part)
-    event = audit_event(
-        Caller(probe.actor, probe.mark, ""),
-        now,
-        AuditAction.PROBE_END,
-        probe.host,
-        probe.id,
-        f"{state}: {outcome.judgement if outcome else why}",
-    )
-    probes.end(replace(probe, state=state, ended_at=now, why=why, outcome=outcome, left=in_place), event)
+    ended = replace(probe, state="failed" if in_place else state, why=why, left=in_place)
+    return with_result(ended) if ended.state == "ended" else ended
 
 
-def changed_guests(plan: Plan) -> dict[str, str]:
-    return guests_of(change.target for change in plan.changes)
+def store_end(probes: Probes, probe: Probe, now: datetime) -> None:
+    result = probe.outcome.judgement if probe.outcome else probe.why
+    if probe.ranking:
+        result = f"{probe.winner} wins" if probe.winner else "no placement is better than the current one"
+    caller, result = Caller(probe.actor, probe.mark, ""), f"{probe.state}: {result}"
+    event = audit_event(caller, now, AuditAction.PROBE_END, probe.host, probe.id, result)
+    probes.end(replace(probe, ended_at=now), event)
+
+
+def changed_guests(plans: Iterable[Plan]) -> dict[str, str]:
+    return guests_of(change.target for plan in plans for change in plan.changes)

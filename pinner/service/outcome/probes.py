@@ -2,16 +2,39 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import combinations
 
+from pinner.model.change import PlannedChange, Target
 from pinner.model.errors import Blocked, Invalid, ProbeBusy
-from pinner.model.outcome.outcome import MAX_SECONDS, MAX_WINDOWS, MIN_SECONDS, MIN_WINDOWS, PROBE_ID, Probe
+from pinner.model.outcome.outcome import (
+    BLOCK,
+    CURRENT,
+    MAX_PLANS,
+    MAX_SECONDS,
+    MAX_WINDOWS,
+    MIN_SECONDS,
+    MIN_WINDOWS,
+    PLANNED,
+    PROBE_ID,
+    Arm,
+    Probe,
+)
 from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import AuditAction, Caller, audit_event
 from pinner.outcome.verdict import schedule
 from pinner.repeated import Repeated
 from pinner.service.hosts.hosts import Hosts
-from pinner.service.outcome.probe_execution import ProbeExecution, Stop, Timing, changed_guests, put_back, store_end
+from pinner.service.outcome.probe_execution import (
+    ProbeExecution,
+    Stop,
+    Timing,
+    changed_guests,
+    put_back,
+    store_end,
+    with_end,
+)
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.runs.runs import RunManager
 from pinner.store.repositories import Store
@@ -58,29 +81,44 @@ class ProbeManager:
         for thread in threads:
             thread.join(STOP_SECONDS)
 
-    def begin(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
-        tried = self._store.plans.get(plan)
-        self._hosts.require(tried.host)
-        _require_possible(tried, windows, seconds)
-        self._policies.require_compatible(tried.host, f"the probe of plan {plan}", None)
-        self._require_measured(tried.host)
-        self._require_idle(tried.host)
-        probe = self._new(tried, windows, seconds, caller)
-        self._carry_out(probe, tried, caller)
+    def begin(
+        self,
+        plan: str,
+        windows: int,
+        seconds: int,
+        caller: Caller,
+        rivals: tuple[str, ...] = (),
+        *,
+        keep: bool = False,
+    ) -> Probe:
+        if len(rivals) >= MAX_PLANS:
+            raise Invalid("rivals", len(rivals), f"at most {MAX_PLANS - 1}")
+        plans = [self._store.plans.get(name) for name in (plan, *rivals)]
+        host = plans[0].host
+        self._hosts.require(host)
+        _require_possible(plans, windows, seconds)
+        self._policies.require_compatible(host, f"the probe of plan {plan}", None)
+        self._require_measured(host)
+        self._require_idle(host)
+        probe = self._new(plans, windows, seconds, caller, keep=keep)
+        self._carry_out(probe, plans, caller)
         return probe
 
-    def _new(self, plan: Plan, windows: int, seconds: int, caller: Caller) -> Probe:
+    def _new(self, plans: Sequence[Plan], windows: int, seconds: int, caller: Caller, *, keep: bool) -> Probe:
+        arms = _arms(plans)
         return Probe(
             id=f"{PROBE_ID}{self._new_id()}",
-            host=plan.host,
-            plan=plan.id,
+            host=plans[0].host,
+            plans=tuple(plan.id for plan in plans),
+            arms=arms,
             actor=caller.actor,
             origin=caller.origin,
             state="running",
             started_at=self._timing.now(),
-            order=schedule(windows, self._timing.seed()),
+            order=schedule(windows, self._timing.seed(), arms, BLOCK if len(plans) > 1 else 0),
             seconds=seconds,
-            guests=tuple(sorted(changed_guests(plan).values())),
+            guests=tuple(sorted(changed_guests(plans).values())),
+            keep=keep,
         )
 
     def cancel(self, probe: str, caller: Caller) -> Probe:
@@ -109,19 +147,20 @@ class ProbeManager:
                 return
         self._interrupted.warn("probe %s was interrupted; the placement is put back", probe.id)
         why = probe.why or "the server ended before the probe"
-        undone = put_back(self._runs, probe)
-        store_end(self._store.probes, probe, "interrupted", why, undone, self._timing.now())
+        ended = with_end(probe, "interrupted", why, put_back(self._runs, probe))
+        store_end(self._store.probes, ended, self._timing.now())
 
     def _require_idle(self, host: str) -> None:
         for probe in self._store.probes.running(host):
             raise ProbeBusy(host, probe.id)
         self._runs.require_idle(host)
 
-    def _carry_out(self, probe: Probe, plan: Plan, caller: Caller) -> None:
+    def _carry_out(self, probe: Probe, plans: Sequence[Plan], caller: Caller) -> None:
         stop = Stop()
-        execution = ProbeExecution(probe, plan, self._hosts, self._runs, self._store.probes, self._timing, stop)
+        execution = ProbeExecution(probe, plans, self._hosts, self._runs, self._store.probes, self._timing, stop)
         thread = threading.Thread(target=self._run, args=(probe.id, execution), name=probe.id, daemon=True)
-        result = f"{len(probe.order)} windows of {probe.seconds} s, plan {plan.id}"
+        tested = f"{'plans' if probe.is_tournament else 'plan'} {', '.join(probe.plans)}"
+        result = f"{len(probe.order)} windows of {probe.seconds} s, {tested}"
         event = audit_event(caller, probe.started_at, AuditAction.PROBE_BEGIN, probe.host, probe.id, result)
         with self._guard:
             # A pass must know the probe as one of this process before it is stored.
@@ -144,12 +183,31 @@ class ProbeManager:
             del self._stops[probe], self._threads[probe]
 
 
-def _require_possible(plan: Plan, windows: int, seconds: int) -> None:
+def _arms(plans: Sequence[Plan]) -> tuple[Arm, ...]:
+    if len(plans) == 1:
+        return (CURRENT, PLANNED)
+    names = [plan.request.strategy for plan in plans]
+    return (CURRENT, *(plan.id if names.count(name) > 1 else name for plan, name in zip(plans, names, strict=True)))
+
+
+def _require_possible(plans: Sequence[Plan], windows: int, seconds: int) -> None:
     if not MIN_WINDOWS <= windows <= MAX_WINDOWS:
         raise Invalid("windows", windows, f"{MIN_WINDOWS} to {MAX_WINDOWS}")
     if not MIN_SECONDS <= seconds <= MAX_SECONDS:
         raise Invalid("seconds", seconds, f"{MIN_SECONDS} to {MAX_SECONDS}")
-    if plan.blocked:
-        raise Blocked(plan.id, plan.blocked)
-    if not plan.changes:
-        raise Blocked(plan.id, "it changes nothing, so there is nothing to compare")
+    if len(plans) > 1 and windows % BLOCK:
+        raise Invalid("windows", windows, f"a multiple of {BLOCK}: a block has {BLOCK} windows of each placement")
+    for plan in plans:
+        if plan.blocked:
+            raise Blocked(plan.id, plan.blocked)
+        if not plan.changes:
+            raise Blocked(plan.id, "it changes nothing, so there is nothing to compare")
+        if plan.host != plans[0].host:
+            raise Invalid("rivals", plan.id, f"a plan of host {plans[0].host}")
+    for one, other in combinations(plans, 2):
+        if _placed(one) == _placed(other):
+            raise Invalid("rivals", other.id, f"another placement than that of plan {one.id}")
+
+
+def _placed(plan: Plan) -> dict[tuple[str, Target], PlannedChange]:
+    return {(change.kind, change.target): replace(change, reason="") for change in plan.changes}

@@ -160,10 +160,10 @@ def server(libvirtd: str) -> Iterator[RestartableServer]:
         yield running
 
 
-def begun(server: RestartableServer, plan: str) -> str:
+def begun(server: RestartableServer, plan: str, **options: object) -> str:
     """The id of a probe. It is refused until the agent has measured something."""
-    deadline = time.monotonic() + START_SECONDS
-    while (answer := server.post(f"/plans/{plan}/probe", windows=2, seconds=DEFAULT_SECONDS)).status_code == 404:
+    deadline, request = time.monotonic() + START_SECONDS, {"windows": 2, "seconds": DEFAULT_SECONDS} | options
+    while (answer := server.post(f"/plans/{plan}/probe", **request)).status_code == 404:
         assert time.monotonic() < deadline, answer.text
         time.sleep(1)
     assert answer.status_code == 202, answer.text
@@ -222,10 +222,41 @@ def test_after_a_kill_in_a_window_the_next_server_puts_the_placement_back(
         return only(now, before) != only(before, now)
 
     kill_in_a_window(server, is_placed, killed)
+    require_put_back(server, probe, guest, before)
+
+
+@pytest.mark.slow("a kill in a window of each plan of a tournament")
+@pytest.mark.parametrize("place", [0, 1], ids=["first plan", "second plan"])
+def test_after_a_kill_in_a_window_of_a_tournament_the_placement_is_put_back(
+    server: RestartableServer, start_guest: Callable[..., Guest], place: int
+) -> None:
+    guest = start_guest(vcpus=1)
+    before = masks(guest.pid)
+    plan, rival = (by_hand(server, guest, cpu) for cpu in ONLINE[:2])
+    probe = begun(server, plan, rivals=[rival], keep=True)
+    vcpu = guest.vcpus[0].thread.tid
+
+    def is_placed() -> bool:
+        return os.sched_getaffinity(vcpu) == {ONLINE[place]}
+
+    kill_in_a_window(server, is_placed, "agent and api")
+    require_put_back(server, probe, guest, before)
+
+
+def by_hand(server: RestartableServer, guest: Guest, cpu: int) -> str:
+    pin = {"owner": guest.uuid, "kind": "vcpu", "part": 0, "cpus": str(cpu)}
+    answer = server.post("/hosts/here/plans", placement=[pin], sample_seconds=0)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def require_put_back(server: RestartableServer, probe: str, guest: Guest, before: dict[int, str]) -> None:
+    """After a restart of the server."""
     server.restart()
     wait_until(lambda: server.get(f"/probes/{probe}")["state"] != "running", 60)
     found = server.get(f"/probes/{probe}")
-    assert (found["state"], found["left"], found["outcome"]) == ("interrupted", "", None), found
+    results = (found["outcome"], found["ranking"], found["kept"])
+    assert (found["state"], found["left"], *results) == ("interrupted", "", None, None, ""), found
     after = masks(guest.pid)
     assert only(after, before) == only(before, after)
     records = [(each["action"], each["subject"]) for each in server.get("/audit", limit=200)["items"]]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
+from support.fakes.ended_probe import ended_probe
 from support.values import EVIL, NOON, cpus, make_change, make_entries, make_plan, make_run, sample_snapshot
 
 from pinner import codec
@@ -32,7 +33,7 @@ from pinner.model.machine.topology import Topology
 from pinner.model.outcome.blame import Blame, Culprit, Waited
 from pinner.model.outcome.check import CheckReport
 from pinner.model.outcome.measures import HOST, History, Measures, Span, require_series, series_of
-from pinner.model.outcome.outcome import MEASURES, Arm, Comparison, ObservedMeasure, Probe, RunOutcome, Watch, Window
+from pinner.model.outcome.outcome import MEASURES, Comparison, ObservedMeasure, Probe, RunOutcome, Watch
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import LeftOut, Plan, PlanSummary
 from pinner.model.plan.request import AUTO, Request
@@ -44,7 +45,6 @@ from pinner.model.run.audit import AuditRecord, Caller
 from pinner.model.run.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.run.verification import AgentTrail, Verification, verification
 from pinner.model.snapshot import Snapshot
-from pinner.outcome import verdict
 from pinner.planning.questions import capacity
 from pinner.planning.questions.capacity import shape_rooms
 from pinner.planning.questions.explanation import explain_placement
@@ -260,19 +260,16 @@ class InMemoryService:
         label: Literal["observed, not tested"] = "observed, not tested"
         return RunOutcome(run, label, (), (EVIL,), (), NOON, NOON, 5, measures, (f"note {EVIL}",), True, watch)
 
-    def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
-        """A probe that has ended: the drops are lower with the plan, and one window does not count."""
-        found = self.plan_by_id(plan)
-        if found.blocked:
-            raise Blocked(plan, found.blocked)
-        order: tuple[Arm, ...] = ("planned", "current") * windows
-        counted = [Window(arm, {"drops": 50.0 * (arm == "current") + n % 3}) for n, arm in enumerate(order)]
-        made = (*counted, Window("planned", {}, {}, f"guest {EVIL} migrates"))
-        name = f"probe-{len(self.probes) + 1}"
-        who = (found.host, plan, caller.actor, caller.origin)
-        probe = Probe(name, *who, "running", NOON, order, seconds, (EVIL,), made)
-        self.probes[name] = replace(probe, state="ended", ended_at=NOON, outcome=verdict.outcome(made))
-        return self.probes[name] if self.instant else probe
+    def probe(
+        self, plan: str, windows: int, seconds: int, caller: Caller, rivals: tuple[str, ...] = (), *, keep: bool = False
+    ) -> Probe:
+        plans = [self.plan_by_id(name) for name in (plan, *rivals)]
+        for found in plans:
+            if found.blocked:
+                raise Blocked(found.id, found.blocked)
+        ended = ended_probe(f"probe-{len(self.probes) + 1}", plans, windows, seconds, caller, EVIL, keep=keep)
+        self.probes[ended.id] = ended
+        return ended if self.instant else replace(ended, state="running", ended_at=None, outcome=None, ranking=None)
 
     def probe_by_id(self, probe: str) -> Probe:
         _known("probe", probe, self.probes)

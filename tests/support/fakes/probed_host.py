@@ -13,7 +13,7 @@ from support.values import NOON, busy_plan, cpus, make_snapshot, sample_snapshot
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.guest.guest import Emulator, Vcpu
 from pinner.model.machine.process import Thread
-from pinner.model.page import PageRequest
+from pinner.model.page import MAX_LIMIT, PageRequest
 from pinner.model.run.audit import Caller
 from pinner.outcome.verdict import schedule
 from pinner.service.local import ServiceParts
@@ -41,12 +41,13 @@ def guest(name, owner):
 
 
 class ProbedHost:
-    """A host with two guests, web1 and db1, and a plan for web1, which adds ``effect`` to the delay of web1."""
+    """A host with two guests, web1 and db1, and plans for web1. Each CPU of web1 adds its ``effects`` to the delay."""
 
     def __init__(self, folder):
         self.at = NOON
         self.passed = 0.0
-        self.effect = 0.0
+        self.effects = {}
+        """What a CPU of web1 adds to its delay."""
         self.waits = 0
         self.at_wait = {}
         """What happens at the end of a wait, by its number from 1; 0: at each wait."""
@@ -59,8 +60,22 @@ class ProbedHost:
 
     @property
     def is_placed(self):
-        """Whether web1 is placed as planned."""
-        return self.agent.host.mask(THREAD) == "1"
+        """Whether web1 is placed as a plan wants it."""
+        return self.mask != "0-3"
+
+    @property
+    def mask(self):
+        """Where web1 may run."""
+        return self.agent.host.mask(THREAD)
+
+    @property
+    def effect(self):
+        """That of the plan of a probe."""
+        return self.effects["1"]
+
+    @effect.setter
+    def effect(self, effect):
+        self.effects["1"] = effect
 
     def wait(self, event, seconds):
         """Let the time pass."""
@@ -68,7 +83,7 @@ class ProbedHost:
         self.at += timedelta(seconds=seconds)
         self.passed += seconds
         if self.is_placed:
-            self._placed.append((begin, self.at))
+            self._placed.append((begin, self.at, self.mask))
         self.waits += 1
         for number in (0, self.waits):
             self.at_wait.get(number, lambda: None)()
@@ -83,33 +98,36 @@ class ProbedHost:
         if series in self.unknown or at > self.at:
             return None
         noise = 5 * int.from_bytes(blake2b(f"{subject} {series} {at}".encode(), digest_size=4).digest()) / 2**32
-        planned = self.is_placed_at(at)
         if subject == WEB and series == "delay_vcpu":
-            return 100.0 + noise + (self.effect if planned else 0.0)
+            return 100.0 + noise + self.effects.get(self._mask_at(at), 0.0)
         return noise if series.startswith("delay_") else 0.0
 
     def is_placed_at(self, at):
-        return any(begin < at <= end for begin, end in self._placed)
+        return bool(self._mask_at(at))
+
+    def _mask_at(self, at):
+        return next((mask for begin, end, mask in self._placed if begin < at <= end), "")
 
     def end(self, kind):
         """The processes, or the parts of guests, of this kind end."""
         for target in [each for each in self.agent.host.threads if each.kind == kind]:
             self.agent.host.threads[target] = []
 
-    def plan(self, store, tid=THREAD, also=()):
+    def plan(self, store, tid=THREAD, also=(), name="plan-3", cpu="1", strategy="shared-pool"):
         basis = store.snapshots.add(make_snapshot())
-        change = AffinityChange(Target("vcpu", WEB, 0, "web1"), (ThreadMask(tid, 7, cpus("0-3")),), cpus("1"), "so")
-        made = busy_plan("plan-3", basis, (change, *also))
+        change = AffinityChange(Target("vcpu", WEB, 0, "web1"), (ThreadMask(tid, 7, cpus("0-3")),), cpus(cpu), "so")
+        made = busy_plan(name, basis, (change, *also))
+        made = replace(made, request=replace(made.request, strategy=strategy))
         store.plans.add(made, NOON)
         return made
 
 
-def probed(parts, plan, windows=6, seconds=30):
-    begun = parts.service.probe(plan.id, windows, seconds, ANN)
+def probed(parts, plan, windows=6, seconds=30, rivals=(), *, keep=False):
+    begun = parts.service.probe(plan.id, windows, seconds, ANN, tuple(rival.id for rival in rivals), keep=keep)
     parts.probes.wait(begun.id)
     return parts.service.probe_by_id(begun.id)
 
 
 def records(parts, noun):
-    found = parts.service.audit(None, None, None, PageRequest(direction="asc")).items
+    found = parts.service.audit(None, None, None, PageRequest(MAX_LIMIT, direction="asc")).items
     return [each for each in found if each.action.startswith(noun)]

@@ -46,6 +46,7 @@ COMMANDS = {
     "run show run-1": "process busy (110)",
     "outcome run-1": "observed, not tested",
     f"probe {PLAN} --windows 6 --yes": "better",
+    "tournament --strategy shared-pool,numa-local --yes": "shared-pool wins",
     "rollback run-1 --yes": "rollback of run run-1",
     "rollback --all --delete-policy --yes": "rollback of all runs",
     "policy set --mode propose --yes": "mode                propose",

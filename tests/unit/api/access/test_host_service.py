@@ -144,6 +144,14 @@ def test_a_plan_of_another_host_has_no_successor(callers, ids):
     assert (answer.status_code, answer.json["error"]["details"]["kind"]) == (404, "plan")
 
 
+def test_a_plan_of_another_host_is_no_rival(callers, pinner, ids):
+    own = callers["h1"].post("/v1/hosts/h1/plans", json={}).json["id"]
+    before = pinner.state()
+    answer = callers["h1"].post(f"/v1/plans/{own}/probe", json={"rivals": [ids["plan"]]})
+    assert (answer.status_code, answer.json["error"]["details"]["kind"]) == (404, "plan")
+    assert pinner.state() == before
+
+
 def test_lists_have_the_one_host(callers, ids):
     for path in ("/v1/plans", "/v1/runs"):
         assert callers["h1"].get(path).json["items"] == []

@@ -11,6 +11,7 @@ from pinner.model.guest.guest import Guest, GuestExclusion
 from pinner.model.machine.process import Process
 from pinner.model.outcome.check import CheckReport, Evidence
 from pinner.model.outcome.measures import Measures
+from pinner.model.outcome.outcome import MAX_PLANS, TOURNAMENT_WINDOWS, Probe
 from pinner.model.page import Page
 from pinner.model.plan.plan import Plan, PlanSummary
 from pinner.model.plan.request import Request
@@ -374,3 +375,20 @@ def test_a_guest_is_excluded_and_included_again(client, pinner):
         assert pinner.excluded == {guest["uuid"]: excluded}
     assert client.put("/v1/hosts/h1/guests/nobody/excluded", json={}).status_code == 404
     assert client.put(path, json={"excluded": "yes"}).status_code == 400
+
+
+def test_a_probe_with_rivals_is_a_tournament(client):
+    first, *rivals = [
+        client.post("/v1/hosts/h1/plans", json={"strategy": name}).json["id"]
+        for name in ("shared-pool", "numa-local", "isolated")
+    ]
+    started = client.post(f"/v1/plans/{first}/probe", json={"rivals": rivals, "keep": True})
+    found = read(Probe, started, 202)
+    assert (found.plans, len(found.order)) == ((first, *rivals), 4 * TOURNAMENT_WINDOWS)
+    assert (found.ranking.winner, found.outcome) == ("shared-pool", None)
+    assert read(Probe, client.get(started.headers["Location"])) == found
+
+
+def test_a_tournament_has_a_most_of_plans(client):
+    refused = client.post("/v1/plans/plan-1/probe", json={"rivals": ["plan-2"] * MAX_PLANS})
+    assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, "rivals")

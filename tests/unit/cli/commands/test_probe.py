@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pinner.cli.commands import outcome as command
+from pinner.cli.commands import probes as command
 from pinner.model.outcome.outcome import Probe
 from pinner.outcome import verdict
 
@@ -64,8 +64,8 @@ def test_an_unbounded_interval_is_null_in_json(cli, plan):
 def test_a_worse_plan_ends_with_status_1(pinner, cli, plan, monkeypatch):
     made = pinner.probe
 
-    def worse(*arguments):
-        found = made(*arguments)
+    def worse(*arguments, **options):
+        found = made(*arguments, **options)
         flipped = {"planned": "current", "current": "planned"}
         windows = tuple(replace(each, arm=flipped[each.arm]) for each in found.windows)
         return replace(found, windows=windows, outcome=verdict.outcome(windows))
@@ -78,7 +78,7 @@ def test_a_worse_plan_ends_with_status_1(pinner, cli, plan, monkeypatch):
 def test_a_failed_probe_names_the_run_that_is_still_in_place(pinner, cli, plan, monkeypatch):
     made = pinner.probe
     ends = {"state": "failed", "why": "the agent broke", "outcome": None, "left": "run-7"}
-    monkeypatch.setattr(pinner, "probe", lambda *arguments: replace(made(*arguments), **ends))
+    monkeypatch.setattr(pinner, "probe", lambda *given, **named: replace(made(*given, **named), **ends))
     result = cli("probe", plan, "--yes")
     assert result.status == 1
     for part in ("the agent broke", "run run-7"):

@@ -116,6 +116,13 @@ def test_probes(remote, pinner):
     assert probe.outcome.measures[0].low is None
 
 
+def test_tournaments(remote, pinner):
+    plans = [remote.plan("h1", Request(strategy), None, None, NOBODY).id for strategy in ("shared-pool", "numa-local")]
+    tournament = remote.probe(plans[0], 12, 30, NOBODY, (plans[1],), keep=True)
+    assert tournament == remote.probe_by_id(tournament.id) == pinner.probe_by_id(tournament.id)
+    assert (tournament.plans, tournament.winner, tournament.keep) == (tuple(plans), "shared-pool", True)
+
+
 def test_the_audit_trail(remote, pinner):
     planned(remote)
     for since in (None, NOON - timedelta(hours=1), NOON + timedelta(hours=1)):

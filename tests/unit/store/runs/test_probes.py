@@ -15,7 +15,10 @@ from pinner.store.audit.audit import Audit
 from pinner.store.retention import Retention
 from pinner.store.runs.outcomes import Probes
 
-PROBE = Probe("probe-1", "h1", "plan-1", "ann", "cli", "running", NOON, ("planned", "current"), 20, ("web1",))
+PROBE = Probe(
+    "probe-1", "h1", ("plan-1",), ("current", "planned"), "ann", "cli", "running", NOON, ("planned", "current"), 20,
+    ("web1",),
+)  # fmt: skip
 WINDOWS = (Window("planned", {"drops": 1.0}), Window("current", {}, {}, "guest web1 went"))
 ENDED = replace(PROBE, state="ended", windows=WINDOWS, ended_at=NOON, outcome=outcome(WINDOWS))
 

@@ -28,3 +28,10 @@ def parts(host, store):
 @pytest.fixture
 def plan(host, store):
     return host.plan(store)
+
+
+@pytest.fixture
+def plans(host, store, plan):
+    """Three plans, which put web1 on CPU 1, 2 and 3."""
+    strategies = {"2": "numa-local", "3": "isolated"}
+    return [plan, *(host.plan(store, name=f"plan-{cpu}0", cpu=cpu, strategy=name) for cpu, name in strategies.items())]
