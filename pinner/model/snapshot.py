@@ -60,13 +60,14 @@ class OvsDpdk:
 
 MAX_SAMPLE_SECONDS = 300.0
 
+_UNLESS_READ = {"exclude_if": lambda setting: setting is None}
+"""A snapshot without the setting keeps its hash."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One host at one moment.
-
-    ``processes`` has those of the host and of QEMU. A guest's threads are in ``guests`` too; in ``processes`` their
-    immovable_reason is ``guest``."""
+    """One host at one moment. ``processes`` has those of the host and of QEMU, also threads of guests, with the
+    immovable_reason ``guest``. JSON leaves out a setting (from irqs on) that was not read (null)."""
 
     host: str
     taken_at: datetime
@@ -96,38 +97,29 @@ class Snapshot:
     """Open vSwitch with DPDK; null where the host has none."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Weights of the objective's terms that the configuration sets ([objective])."""
-    irqs: DeviceIrqs | None = field(default=None, metadata={"exclude_if": lambda irqs: irqs is None})
-    """Interrupts of devices; null: not read, and left out in JSON, so that such a snapshot keeps its hash."""
-    rps: tuple[RpsQueue, ...] | None = field(default=None, metadata={"exclude_if": lambda rps: rps is None})
-    """Receive queues of network interfaces; null: not read."""
-    sysctls: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
-    """Values of sysctls that a plan may change, by name, but for those that the kernel lacks. Null: not read."""
-    rings: tuple[RxRing, ...] | None = field(default=None, metadata={"exclude_if": lambda rings: rings is None})
-    """Receive rings of cards; null: not read."""
-    governors: tuple[FrequencyDomain, ...] | None = field(
-        default=None, metadata={"exclude_if": lambda governors: governors is None}
-    )
-    """Frequency governors; null: not read."""
-    epp: tuple[EnergyDomain, ...] | None = field(default=None, metadata={"exclude_if": lambda epp: epp is None})
-    """Energy preferences (EPP); empty: the driver has none. Null: not read."""
-    resume_latency: tuple[WakeLimit, ...] | None = field(
-        default=None, metadata={"exclude_if": lambda found: found is None}
-    )
-    """How long CPUs may take to wake; null: not read."""
-    coalescing: tuple[RxCoalescing, ...] | None = field(
-        default=None, metadata={"exclude_if": lambda coalescing: coalescing is None}
-    )
-    """How cards gather received packets; null: not read."""
-    irqbalance: tuple[Balancer, ...] | None = field(
-        default=None, metadata={"exclude_if": lambda irqbalance: irqbalance is None}
-    )
-    """irqbalance, with the CPUs that it bans now; null: not read."""
-    queues: tuple[CardQueues, ...] | None = field(default=None, metadata={"exclude_if": lambda queues: queues is None})
-    """Queues of cards; null: not read."""
-    guest_rps: tuple[GuestRps, ...] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
+    irqs: DeviceIrqs | None = field(default=None, metadata=_UNLESS_READ)
+    """Interrupts of devices."""
+    rps: tuple[RpsQueue, ...] | None = field(default=None, metadata=_UNLESS_READ)
+    """Receive queues of network interfaces."""
+    sysctls: Mapping[str, int] | None = field(default=None, metadata=_UNLESS_READ)
+    """Values of sysctls that a plan may change, by name, but for those that the kernel lacks."""
+    rings: tuple[RxRing, ...] | None = field(default=None, metadata=_UNLESS_READ)
+    """Receive rings of cards."""
+    governors: tuple[FrequencyDomain, ...] | None = field(default=None, metadata=_UNLESS_READ)
+    epp: tuple[EnergyDomain, ...] | None = field(default=None, metadata=_UNLESS_READ)
+    """Energy preferences (EPP); empty: the driver has none."""
+    resume_latency: tuple[WakeLimit, ...] | None = field(default=None, metadata=_UNLESS_READ)
+    """How long CPUs may take to wake."""
+    coalescing: tuple[RxCoalescing, ...] | None = field(default=None, metadata=_UNLESS_READ)
+    """How cards gather received packets."""
+    irqbalance: tuple[Balancer, ...] | None = field(default=None, metadata=_UNLESS_READ)
+    """irqbalance, with the CPUs that it bans now."""
+    queues: tuple[CardQueues, ...] | None = field(default=None, metadata=_UNLESS_READ)
+    """Queues of cards."""
+    guest_rps: tuple[GuestRps, ...] | None = field(default=None, metadata=_UNLESS_READ)
     """RPS inside guests; null: their agents were not asked ([libvirt] guest_agents)."""
-    cpu_weights: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
-    """That of the guests' slice (machine.slice) by its name; empty: no such slice, or no weight. Null: not read."""
+    cpu_weights: Mapping[str, int] | None = field(default=None, metadata=_UNLESS_READ)
+    """That of the guests' slice (machine.slice) by its name; empty: no such slice, or no weight."""
     refused: tuple[RefusedSetting, ...] = field(default=(), metadata={"exclude_if": lambda refused: not refused})
     """What drivers of cards refuse to tell."""
 

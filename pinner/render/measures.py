@@ -5,16 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from pinner.model.outcome.measures import (
-    GUEST_SERIES,
-    HOST,
-    HOST_SERIES,
-    LOSS,
-    PING_SERIES,
-    TREND,
-    History,
-    Measures,
-)
+from pinner.model.outcome.measures import GUEST_SERIES, HOST, HOST_SERIES, LOSS, PING_SERIES, TREND, History, Measures
 
 SortKey = Literal["delay", "cpu", "drops", "packets", "name"]
 

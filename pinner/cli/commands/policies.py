@@ -79,9 +79,7 @@ def _register_set(verbs: Commands) -> None:
         "--reset", action="store_true", help="use the defaults, not the present policy, for options that are not given"
     )
     setting.add_argument(
-        "--plan",
-        metavar="PLAN_ID",
-        help="use the request of this plan, such as `pinner place` made, not the policy's",
+        "--plan", metavar="PLAN_ID", help="use the request of this plan, such as `pinner place` made, not the policy's"
     )
     setting.add_argument(
         "--undo-if-worse",

@@ -241,10 +241,7 @@ def aliases(descriptions: Sequence[DomainDescription]) -> dict[str, Alias]:
 
 def as_files(description: DomainDescription, alias: Alias | None) -> dict[Path, bytes]:
     folder = _GUESTS / (alias.uuid if alias else description.uuid)
-    written = {
-        folder / "live.xml": scrub.reduced(description.xml, alias),
-        folder / "state": description.state,
-    }
+    written = {folder / "live.xml": scrub.reduced(description.xml, alias), folder / "state": description.state}
     if description.definition is not None:
         written[folder / "definition.xml"] = scrub.reduced(description.definition, alias)
     return {path: f"{text}\n".encode() for path, text in written.items()}

@@ -88,11 +88,7 @@ class HostMeter:
     """Asks libvirt once in a while: a count reads only files."""
 
     def __init__(
-        self,
-        root: Path,
-        libvirt: Domains,
-        clock: Callable[[], float] = time.monotonic,
-        pings_of: PingsOf = no_pings,
+        self, root: Path, libvirt: Domains, clock: Callable[[], float] = time.monotonic, pings_of: PingsOf = no_pings
     ) -> None:
         self._root = root
         self._libvirt = libvirt

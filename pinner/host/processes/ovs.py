@@ -48,10 +48,7 @@ _ID = "pinner"
 _QUESTION = {
     "id": _ID,
     "method": "transact",
-    "params": [
-        "Open_vSwitch",
-        {"op": "select", "table": "Open_vSwitch", "where": [], "columns": ["other_config"]},
-    ],
+    "params": ["Open_vSwitch", {"op": "select", "table": "Open_vSwitch", "where": [], "columns": ["other_config"]}],
 }
 
 

@@ -187,13 +187,6 @@ def _begin(run: Run, result: str, at: datetime) -> AgentEvent:
 
 
 def _event(
-    run: Run,
-    at: datetime,
-    action: AgentAction,
-    target: str,
-    result: str,
-    *,
-    before: str = "",
-    after: str = "",
+    run: Run, at: datetime, action: AgentAction, target: str, result: str, *, before: str = "", after: str = ""
 ) -> AgentEvent:
     return AgentEvent(at, run.id, action, target, before, after, result, run.actor, run.peer)

@@ -134,12 +134,7 @@ class RunRecorder:
     def _change(self, entry: Entry) -> AuditEvent:
         before, after = change_text(entry.change, self._run.kind)
         return self._event(
-            AuditAction.RUN_CHANGE,
-            f"{self._run.id}: {entry.change.target}",
-            before,
-            after,
-            entry.result,
-            entry.at,
+            AuditAction.RUN_CHANGE, f"{self._run.id}: {entry.change.target}", before, after, entry.result, entry.at
         )
 
     def _event(
