@@ -80,9 +80,9 @@ def take_snapshot(
     inputs: SnapshotInputs = SnapshotInputs(),
     only: Collection[TargetKind] | None = None,
 ) -> Snapshot:
-    """Loads are measured over ``sample_seconds`` (0: not), not on a captured machine. ``only`` names the kinds of
-    settings, ``memory`` the guests, that are read (None: all, with warnings). Raises Invalid without CPUs,
-    HostUnreachable, NotPermitted."""
+    """Loads are measured over ``sample_seconds`` (0: not), not on a captured machine. ``only`` names what is read,
+    kinds of settings and ``memory`` of guests (None: all, with warnings). Raises Invalid without CPUs, HostUnreachable,
+    NotPermitted."""
     sample_seconds = sample_seconds if root == LIVE else 0.0
     packets, began = received(root) if sample_seconds else {}, inputs.clock()
     processes = (inputs.scanner or Scanner(root)).sample(sample_seconds, inputs.sleep, inputs.clock)

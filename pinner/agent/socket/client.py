@@ -54,7 +54,7 @@ def _call(method: Callable[Concatenate[Agent, P], T]) -> Callable[Concatenate["A
 
 
 class AgentClient:
-    """An Agent; each call has a connection. Raises HostUnreachable if it was not made, Unanswered if it may be."""
+    """An Agent; a connection a call. Raises HostUnreachable if it was not made, Unanswered if it may have been."""
 
     def __init__(
         self, host: str, path: Path, *, patience: float = PATIENCE_SECONDS, silence: float = SILENCE_SECONDS

@@ -1,6 +1,6 @@
 """Removes names that identify a captured machine's users, guests or programs. Pure. Kernel threads, QEMU's executable
-and thread names stay, and the command line's arguments and values that pinner reads. A user id only says if it is
-root's."""
+and thread names stay; so do the names, and the values that pinner reads, of the kernel's command line. A user id only
+says whether it is root's."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -182,7 +182,7 @@ def _ask(name: str, question: Callable[[Any], Mapping[str, T]]) -> tuple[Mapping
     from pyroute2.ethtool.ioctl import IoctlEthtool, NotSupportedError  # type: ignore[import-untyped]
 
     class Card(IoctlEthtool):  # type: ignore[misc]
-        """The agent's unit forbids internet sockets, as of pyroute2; the kernel takes these requests on any socket."""
+        """pyroute2 opens internet sockets, which the agent's unit forbids; the kernel takes these requests on any."""
 
         def __init__(self) -> None:
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

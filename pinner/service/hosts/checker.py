@@ -210,7 +210,7 @@ Check = Callable[[Snapshot], Iterable[CheckFinding]]
 
 
 def proven(findings: Iterable[CheckFinding], snapshot: Snapshot, check: Check) -> list[CheckFinding]:
-    """``check`` finds what snapshot and interrupts show. A plan for other faults must change something, add none."""
+    """``check`` finds what snapshot and interrupts show. A plan for other faults must change something, bring none."""
 
     @cache
     def found() -> Severities:

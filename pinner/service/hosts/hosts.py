@@ -78,7 +78,7 @@ class Hosts:
         return self._with_hints(host, self._take(host, sample_seconds))
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
-        """Lacks the hints without the database. Raises like ``snapshot``; Overloaded where OBSERVING_CALLERS wait."""
+        """Lacks the hints without the database. Raises like ``snapshot``; Overloaded beside OBSERVING_CALLERS."""
         with self._observing:
             taken = self._take(host, sample_seconds)
         try:

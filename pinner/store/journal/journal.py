@@ -42,9 +42,9 @@ _RUN_ID_SECONDS = 2.0
 
 
 class StoredJournal:
-    """Satisfies apply's Journal with a database file and a lock file in one folder. A run locks the file from ``begin``
-    to ``end``: a ``running`` run with a free lock was interrupted. POSIX record locks would not exclude two journals of
-    one process."""
+    """Satisfies apply's Journal with a database file and a lock file in one folder. A run locks the file (flock) from
+    ``begin`` to ``end``: a ``running`` run with a free lock was interrupted. POSIX locks would not exclude two journals
+    of one process."""
 
     def __init__(self, folder: Path) -> None:
         """Raises StoreUnavailable."""
