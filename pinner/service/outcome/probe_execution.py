@@ -289,7 +289,9 @@ class ProbeExecution:
             why = str(error)
         except _StoppedError:
             why = self._stop.why
-        return replace(probe, why=f"the winner is not kept: {why}")
+        left, hindrance = put_back(self._runs, probe)
+        reasons = (f"the winner is not kept: {why}", hindrance)
+        return replace(probe, why="; ".join(filter(None, reasons)), left=left)
 
 
 def with_end(probe: Probe, state: ProbeState, why: str, undone: tuple[str, str]) -> Probe:

@@ -102,6 +102,32 @@ def test_a_winner_that_cannot_be_placed_any_more_is_not_kept_and_the_output_says
     assert "the kernel refused" in found.why
 
 
+class Gate:
+    """From its second write on, the host refuses those to web1 and to the process 110."""
+
+    def __init__(self, host):
+        self._host = host
+        self._writes = 0
+
+    def acquire(self, timeout):
+        self._writes += 1
+        if self._writes == 2:
+            self._host.failing = dict.fromkeys((WEB, "110"), "the kernel refused")
+        return True
+
+
+def test_a_winner_that_is_placed_in_part_and_cannot_be_undone_is_named(parts, host, store, plan):
+    host.agent.host.taken = replace(host.agent.host.taken, processes=busy_host().processes[1:2])
+    best = host.plan(store, also=(make_change(110, after="2", threads=2),), name="plan-4", cpu="2")
+    host.effects = {"2": -60.0}
+    last = 2 * 3 * WINDOWS + 1
+    host.at_wait[last] = lambda: setattr(host.agent.host, "gate", Gate(host.agent.host))
+    found = played(parts, [plan, best], keep=True)
+    assert (found.state, found.winner, found.kept) == ("ended", "plan-4", "")
+    assert "the winner is not kept" in found.why
+    assert parts.service.run(found.left).origin == f"the winner of {found.id}"
+
+
 # -- bad input --
 
 
