@@ -85,6 +85,13 @@ class _Scope:
             placed |= {target: threads for target, threads in parts if target.kind in QEMUS_OWN}
         return placed | {move.target: move.threads for move in self.moving}
 
+    def left_out(self, allocatable: AllocatableCpus, request: Request) -> Iterator[LeftOut]:
+        yield from (LeftOut(guest.target, why_skipped(guest, allocatable, request)) for guest in self.skipped)
+        for guest in self.guests:
+            yield from (LeftOut(guest.vcpu_targets[vcpu], DEFERRED) for vcpu in guest.unplugged)
+        for guest in (*self.guests, *self.nova_pinned):
+            yield from (LeftOut(target, NOT_PERMITTED) for target in guest.forbidden_targets)
+
 
 @dataclass(frozen=True)
 class Context:
@@ -151,16 +158,7 @@ class Context:
             moving=scope.moving,
             threads=scope.threads(),
             settings=settings(snapshot),
-            skipped=(
-                *(LeftOut(guest.target, why_skipped(guest, allocatable, request)) for guest in scope.skipped),
-                *(LeftOut(guest.vcpu_targets[vcpu], DEFERRED) for guest in scope.guests for vcpu in guest.unplugged),
-                *(
-                    LeftOut(target, NOT_PERMITTED)
-                    for guest in (*scope.guests, *scope.nova_pinned)
-                    for target in guest.forbidden_targets
-                ),
-                *staying(snapshot, request),
-            ),
+            skipped=tuple(scope.left_out(allocatable, request)) + tuple(staying(snapshot, request)),
             placement=placement,
             places=_places(placement, request),
             bounds=bounds_of(bound, snapshot.topology),
