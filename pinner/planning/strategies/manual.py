@@ -35,7 +35,7 @@ class Manual:
                 LeftOut(guest.target, "the request has no placement, which names its CPUs") for guest in context.guests
             )
             return Answer(NO_ROLES, (), tuple(left))
-        pins, left = pins_by_target(context), dict[Target, str]()
+        pins, refused = pins_by_target(context), dict[Target, str]()
         wanted = tuple(
             Wanted(target, pin.cpus, _reason(target, pin.cpus, context)) for target, (pin, *_) in pins.items()
         )
@@ -44,9 +44,9 @@ class Manual:
             if not context.lenient:
                 target, why = next(iter(wrong.items()))
                 raise Invalid("placement", str(pins[target][-1]), f"CPUs that this part may have; {why}")
-            left |= wrong
-            wanted = tuple(want for want in wanted if want.target not in left)
-        unplaced = tuple(LeftOut(target, f"{pins[target][-1]}: {why}") for target, why in left.items())
+            refused |= wrong
+            wanted = tuple(want for want in wanted if want.target not in refused)
+        unplaced = tuple(LeftOut(target, f"{pins[target][-1]}: {why}") for target, why in refused.items())
         return Answer(_roles(wanted), wanted, unplaced, tuple(_crowded(wanted, context)))
 
 
