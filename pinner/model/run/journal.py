@@ -267,7 +267,7 @@ class RecordedPins:
     persisted: frozenset[tuple[str, TargetKind, int | None, CpuSet]] = frozenset()
     """In definitions, and removed by no rollback: the guest's UUID, the part's kind and number, its CPUs."""
     moved: frozenset[tuple[str, TargetKind, int | None]] = frozenset()
-    """Parts of other guests whose threads a run has moved, and restored: libvirt keeps a pin that nobody wrote."""
+    """Parts of other guests, without a pin before, whose threads a run has moved and restored: libvirt keeps a pin."""
 
     def has_live(self, guest: str, kind: TargetKind, part: int | None) -> bool:
         return guest in self.placed or (guest, kind, part) in self.moved

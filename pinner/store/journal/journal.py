@@ -273,10 +273,15 @@ _MOVED = text(
     "WHERE entries.state IN ('failed', 'undone') AND EXISTS (SELECT 1 FROM "
     "json_each(entries.change, '$.before') AS thread WHERE json_extract(thread.value, '$.cpus') <> entries.mask) "
     "AND (entries.state = 'undone' OR EXISTS (SELECT 1 FROM entries AS other "
-    "WHERE other.run = entries.run AND other.owner = entries.owner AND other.state <> 'failed'))"
+    "WHERE other.run = entries.run AND other.owner = entries.owner AND other.state <> 'failed')) "
+    "AND NOT EXISTS (SELECT 1 FROM entries AS named, json_each(named.change, '$.former') AS pin "
+    "WHERE named.run = entries.run AND named.kind = 'metadata' "
+    "AND json_extract(named.change, '$.target.owner') = entries.owner "
+    "AND json_extract(pin.value, '$.kind') = entries.kind "
+    "AND json_extract(pin.value, '$.part') IS json_extract(entries.change, '$.target.part'))"
 )
-"""A part that a run did not move was adopted from an operator, who has its pin back. Of an unreadable guest, all
-changes have failed, and none was tried."""
+"""Without the parts that a run did not move, and those that were pinned before: their operators have these pins back.
+Of an unreadable guest, all changes have failed, and none was tried."""
 _PERSISTED = text(
     "SELECT DISTINCT entries.owner, entries.kind, json_extract(entries.change, '$.target.part'), entries.mask "
     "FROM json_each(:guests) AS guest JOIN entries ON entries.owner = guest.value JOIN runs ON runs.id = entries.run "

@@ -12,12 +12,12 @@ from support.values import NOON
 
 from pinner import codec
 from pinner.host.virt.guests import without_recorded_pins
+from pinner.model.change import PartPin
 from pinner.model.errors import PolicyConflict, Refused, StalePlan
 from pinner.model.guest.guest import Guest, OperatorPin
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.journal import ApplyOptions
-from pinner.planning.planner import plan
 
 
 @pytest.fixture
@@ -119,6 +119,7 @@ def pinned(agent):
     pins = tuple(OperatorPin("vcpu", number, cpus(mask), "live") for number, mask in enumerate("23"))
     one = replace(guest(1, 2, cpus("0-7"), pins=("2", "3")), operator_pins=pins)
     agent.host.taken = replace(snapshot(plain(8), [one]), host="h1")
+    agent.host.live_pins[one.uuid] = tuple(PartPin(pin.kind, pin.part, pin.cpus) for pin in pins)
     return agent.host
 
 
@@ -142,16 +143,16 @@ def test_a_pinned_guest_is_adopted_once_and_given_back(service, pinned):
 def test_after_all_rollbacks_the_pins_are_their_operators_again(service, agent, pinned):
     before = pinned.kernel()
     _, adopted = place(service, *ADOPTED)
-    _, moved = place(service, pin("g1", "emulator", "0-1"))
-    assert [roll_back(service, run).state for run in (moved, adopted)] == ["rolled_back"] * 2
+    runs = [
+        adopted,
+        *(place(service, *pins)[1] for pins in ([pin("g1", "emulator", "0-1")], [pin("g1", "vcpu", "4", 0)])),
+    ]
+    assert [roll_back(service, run).state for run in reversed(runs)] == ["rolled_back"] * 3
     assert (pinned.kernel(), pinned.names) == (before, {})
     (guest,) = pinned.taken.guests
-    guest = without_recorded_pins(guest, agent.journal.recorded_pins([guest.uuid]))
-    made = plan(replace(pinned.taken, guests=(guest,)), "s", Request())
-    assert (made.changes, [left.why.partition(":")[0] for left in made.skipped]) == (
-        (),
-        ["an operator pinned it through libvirt while it runs"],
-    )
+    recorded = agent.journal.recorded_pins([guest.uuid])
+    assert without_recorded_pins(guest, recorded).operator_pins == guest.operator_pins
+    assert recorded.has_live(guest.uuid, "emulator", None)
 
 
 def test_an_adoption_of_pins_that_have_changed_is_stale(service, pinned):
