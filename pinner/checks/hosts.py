@@ -72,13 +72,15 @@ def _waiting_services(reading: HostReading) -> Iterator[Found]:
     whole = reading.now.pressure.get("system.slice.cpu.some")
     if whole is None or whole < PRESSURE:
         return
-    limited = of_services(reading)
-    stalled = whole - sum(limited.values())
+    limits = of_services(reading)
+    limited = sum(limits.stopped.values())
+    stalled = whole - limited
     if stalled < PRESSURE:
         raise NotKnown(
-            f"CPU limits stop services ({next(iter(limited))} the most) {sum(limited.values()):.3g} % of the time, "
+            f"CPU limits stop services ({next(iter(limits.stopped))} the most) {limited:.3g} % of the time, "
             "and the pressure counts that as waiting"
         )
+    anew = listed(limits.began_anew, 3)
     free = housekeeping(reading)
     guests = union(cpus for _, cpus in roles(reading.snapshot))
     yield Found(
@@ -88,6 +90,7 @@ def _waiting_services(reading: HostReading) -> Iterator[Found]:
             Evidence("cpu pressure of system.slice", whole, "%"),
             Evidence("CPUs without guests", str(free)),
             Evidence("CPUs of guests", str(guests)),
+            *([Evidence("began anew", f"{anew}, which a limit may have stopped for longer")] if anew else ()),
         ),
         (
             *plans("--minimum-cores 2"),

@@ -11,7 +11,7 @@ from pinner.model.cpuset import union
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import Thread, cgroup_with_parents, host_unit
 from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
-from pinner.model.reading import SERVICES, HostReading, HostSample
+from pinner.model.reading import SERVICES, HostReading, HostSample, Throttled
 from pinner.model.text import counted, listed
 
 WARN_PERCENT = 5.0
@@ -54,10 +54,6 @@ class Waits:
         stopped = sum(self._grown(counter) * delay / (self._delays[counter] or 1) for counter in self._counters(tid))
         return Waiting(100 * delay / self._nanoseconds, 100 * min(delay, stopped) / self._nanoseconds)
 
-    def stopped_percent(self, path: str) -> float:
-        """By the limit of the cgroup. Raises NotKnown."""
-        return 100 * self._grown((path, "own_ns")) / self._nanoseconds
-
     def limits(self, tid: int) -> Iterator[str]:
         """The cgroups whose limits stopped the thread's in the sample. Raises NotKnown."""
         for path in cgroup_with_parents(self._now.cgroups.get(tid, "")):
@@ -84,13 +80,35 @@ class Waits:
         return grown(f"time stopped by the limit of cgroup {path}", before, getattr(self._now.throttled[path], field))
 
 
-def of_services(reading: HostReading) -> Mapping[str, float]:
-    """Per cent of the sample in which a limit stopped a service of the host, all its CPUs together; the most stopped
-    one comes first. Raises NotKnown."""
-    waits = Waits(reading)
-    paths = (path for path in reading.now.throttled if path.partition("/")[0] == SERVICES)
-    stopped = {path.rpartition("/")[2]: waits.stopped_percent(path) for path in paths if reading.before}
-    return dict(sorted(stopped.items(), key=lambda each: -each[1]))
+class ServiceLimits(NamedTuple):
+    stopped: Mapping[str, float]
+    """Per cent of the sample in which its limit stopped a unit, the most stopped one first."""
+    began_anew: tuple[str, ...]
+    """Units with a counter that went back: what they waited before is not known."""
+
+
+def of_services(reading: HostReading) -> ServiceLimits:
+    if reading.before is None:
+        return ServiceLimits({}, ())
+    stopped: dict[str, float] = {}
+    began_anew = []
+    for path, now in reading.now.throttled.items():
+        if path.partition("/")[0] == SERVICES:
+            before, unit = reading.before.throttled.get(path), host_unit(path) or path
+            if before and before.own_ns > now.own_ns:
+                before = None
+                began_anew.append(unit)
+            stopped[unit] = _stopped_percent(before, now, reading.seconds)
+    return ServiceLimits(dict(sorted(stopped.items(), key=lambda each: -each[1])), tuple(began_anew))
+
+
+def _stopped_percent(before: Throttled | None, now: Throttled, seconds: float) -> float:
+    """At most, as PSI sees it: the kernel adds up the time of all CPUs that the limit stops, and they ran for the
+    quota before."""
+    stopped = (now.own_ns - (before.own_ns if before else 0)) / seconds / 1e9
+    quotas = (each.quota for each in (before, now) if each)
+    allowed = min(quota.quota_us / quota.period_us if quota else 0.0 for quota in quotas)
+    return 100 * stopped / max(stopped + allowed, 1)
 
 
 def find_limits(reading: HostReading) -> Iterator[Found]:

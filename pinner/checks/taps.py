@@ -18,6 +18,7 @@ SHORT_QUEUE = 500
 cards."""
 WANTED_QUEUE = 10_000
 MOST_QUEUES = 8
+_STOPPED = ("paused", "suspended", "shutdown", "crashed")
 
 
 def _taps(reading: HostReading) -> Iterator[tuple[Guest, str]]:
@@ -43,13 +44,14 @@ def _drops(reading: HostReading) -> Iterator[Found]:
             Evidence("vhost threads", len(_vhosts(guest))),
             *(split(worst) if (worst := _worst(guest, waits)) else ()),
         )
-        limited = worst.limited if worst and worst.limited >= WARN_PERCENT else 0.0
-        while_stopped = f", while a CPU limit stops it {limited:.3g} % of the time" if limited else ""
+        stopped = f", while it is {guest.state}" if guest.state in _STOPPED else ""
+        if worst and worst.limited >= WARN_PERCENT:
+            stopped = f", while a CPU limit stops it {worst.limited:.3g} % of the time"
         yield Found(
             Subject("tap", nic.name),
-            f"guest {guest.name} loses {lost / reading.seconds:.3g} packets/s that come from the host{while_stopped}",
+            f"guest {guest.name} loses {lost / reading.seconds:.3g} packets/s that come from the host{stopped}",
             evidence,
-            () if limited else (*_longer(nic), *_more_queues(guest, nic)),
+            () if stopped else (*_longer(nic), *_more_queues(guest, nic)),
             "critical" if share > CRITICAL_SHARE else "warning",
         )
 

@@ -1,10 +1,10 @@
 """The cgroups (v1 or v2) of processes: cpusets that confine threads, and systemd's units (cgroups(7)). libvirt makes
 one for each vCPU, iothread and emulator below the guest's folder (with systemd a scope), or its folder ``libvirt``."""
 
-import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ from pinner.model.kinds import TargetKind
 from pinner.model.machine.process import ROOT, UNITS, CpuLimit, cgroup_with_parents, host_unit
 
 _SYSTEMD_SECONDS = 30
+MAX_CGROUPS = 4096
+"""That are looked at below one: containers make as many as they like."""
 
 CPUS = "cpuset.cpus"
 EFFECTIVE = {"v1": "cpuset.effective_cpus", "v2": "cpuset.cpus.effective"}
@@ -49,6 +51,16 @@ def parse_rows(cgroup: bytes) -> list[tuple[str, str]]:
 def with_parents(mount: Mount, path: str) -> Iterator[Path]:
     """The folder of a cpuset and those above it, innermost first, without the mount itself; none outside of it."""
     return (mount.folder / each for each in cgroup_with_parents(path.strip("/")))
+
+
+def below(folder: Path, enters: Callable[[Path], bool] = lambda _: True) -> Iterator[Path]:
+    """Those of the upper levels first, at most MAX_CGROUPS; ``enters`` tells whether those below one are wanted."""
+    waiting, left = deque([folder]), MAX_CGROUPS
+    while waiting and left:
+        found = files.folders(waiting.popleft(), left)
+        left -= len(found)
+        yield from found
+        waiting.extend(filter(enters, found))
 
 
 def folders_of(root: Path, mount: Mount, tid: int) -> tuple[Path, ...]:
@@ -95,17 +107,18 @@ def of_guest(folder: Path) -> Path:
 def parts_of_guest(
     root: Path, mount: Mount, pid: int, controller: str = "cpuset"
 ) -> Iterator[tuple[Path, Part | None]]:
-    """The guest's folder and those below it; ``pid`` is QEMU's. None where it has ended, without the controller, and in
-    no cgroup below the mount (a private cgroup namespace shows paths that leave it)."""
+    """The guest's folder and those ``below`` it; ``pid`` is QEMU's. None where it has ended, without the controller,
+    and in no cgroup below the mount (a private cgroup namespace shows paths that leave it)."""
     if mount.version == "none":
         return
     try:
         own = str(of_guest(Path(path_of(root, pid, controller))))
     except OSError:
         return
-    if cgroup_with_parents(own):
-        for below, _, _ in os.walk(mount.folder / own.lstrip("/")):
-            yield Path(below), part_of(Path(below).name)
+    folder = mount.folder / own.lstrip("/")
+    if cgroup_with_parents(own) and folder.is_dir():
+        for each in (folder, *below(folder)):
+            yield each, part_of(each.name)
 
 
 def part_of(name: str) -> Part | None:

@@ -4,7 +4,8 @@ malformed file is None; but without descriptors or memory they raise Busy: the f
 import errno
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 
 from pinner.model.cpuset import MAX_CPUS, CpuSet
@@ -39,6 +40,21 @@ def names(folder: str | Path) -> list[str]:
     except OSError as error:
         known(error)
         return []
+
+
+def first_names(folder: Path, most: int, wanted: Callable[[os.DirEntry[str]], bool] = lambda _: True) -> list[str]:
+    """In the folder's own order."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in islice(filter(wanted, entries), most)]
+    except OSError as error:
+        known(error)
+        return []
+
+
+def folders(folder: Path, most: int) -> list[Path]:
+    """Without links."""
+    return [folder / name for name in first_names(folder, most, lambda entry: entry.is_dir(follow_symlinks=False))]
 
 
 def read(path: str, folder: int | None = None, *, records: bool = False) -> bytes:

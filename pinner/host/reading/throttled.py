@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from pinner.host.kernel import files
-from pinner.host.kernel.cgroups import path_of
+from pinner.host.kernel.cgroups import below, path_of
 from pinner.host.kernel.kernel import Mount, mount_of
-from pinner.model.machine.process import DEFAULT_PERIOD_US, CpuQuota, cgroup_with_parents
+from pinner.model.machine.process import DEFAULT_PERIOD_US, UNITS, CpuQuota, cgroup_with_parents
 from pinner.model.reading import SERVICES, Throttled
 
 _STATS = {"v1": ("throttled_time", 1), "v2": ("throttled_usec", 1000)}
@@ -38,13 +38,11 @@ def read_throttled(root: Path, tids: Collection[int]) -> _Limits:
 
 
 def _of_services(mount: Mount) -> Iterator[tuple[str, Throttled]]:
-    """Those of the host that a limit of their own ever stopped."""
-    names = files.names(mount.folder / SERVICES) if mount.version != "none" else []
-    for path in (
-        SERVICES,
-        *(f"{SERVICES}/{name}" for name in names if name.endswith((".service", ".slice", ".scope"))),
-    ):
-        if mount.version != "none" and (times := throttled(mount, path)) and times.own_ns:
+    """The host's units that a limit of their own ever stopped."""
+    folder = mount.folder / SERVICES
+    units = (folder, *below(folder, lambda path: path.suffix == ".slice")) if mount.version != "none" else ()
+    for path in (str(unit.relative_to(mount.folder)) for unit in units if unit.suffix in UNITS):
+        if own_ns(mount, path) and (times := throttled(mount, path)):
             yield path, times
 
 

@@ -54,20 +54,30 @@ def test_a_guest_that_waits_for_a_cpu_may_need_a_longer_queue():
     assert found.remedies
 
 
-def pressed(percent, *limited_ms, went_back=False):
-    """Services wait so much of the time, and limits stopped them so many ms of the 2 s."""
+def test_a_longer_queue_gives_a_paused_guest_no_time():
+    of = losing(0.0)
+    (guest,) = of.snapshot.guests
+    paused = replace(of, snapshot=replace(of.snapshot, guests=(replace(guest, state="paused"),)))
+    found = named(paused, "tap-drops")
+    assert found.message.endswith("packets/s that come from the host, while it is paused")
+    assert found.remedies == ()
+
+
+def pressed(percent, *limited_ms, went_back=(), quota=9000):
+    """Services wait so much of the time, and limits stopped them so many ms of the 2 s. Those that went back began
+    anew."""
     paths = [f"system.slice/s{number}.service" for number, _ in enumerate(limited_ms)]
     samples = [
         HostSample(
             pressure={"system.slice.cpu.some": percent},
             throttled={
-                path: Throttled(CpuQuota(9000), times * ms * 10**6, None)
-                for path, ms in zip(paths, limited_ms, strict=True)
+                path: Throttled(CpuQuota(quota), (times + 2 * (times == 0 and number in went_back)) * ms * 10**6, None)
+                for number, (path, ms) in enumerate(zip(paths, limited_ms, strict=True))
             },
         )
         for times in (0, 1)
     ]
-    return reading(*(reversed(samples) if went_back else samples))
+    return reading(*samples)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +88,13 @@ def pressed(percent, *limited_ms, went_back=False):
         (pressed(30.0, 300), "warning"),
         (pressed(30.0, 300, 200), "unknown"),
         (pressed(30.0, 1900), "unknown"),
-        (pressed(30.0, 1900, went_back=True), "unknown"),
+        (pressed(30.0, 1900, went_back=[0]), "unknown"),
+        (pressed(30.0, 1900, 300, went_back=[0]), "unknown"),
+        # A limit of 15.12 CPUs stops each of 16 CPUs 5.5 % of the time, one of 0.5 CPUs the only one.
+        (pressed(85.0, 1760, quota=1_512_000), "critical"),
+        (pressed(30.0, 1000, quota=50_000), "unknown"),
+        (pressed(40.0, 1000, quota=100_000), "unknown"),
+        (pressed(100.0, 1000, quota=250_000), "critical"),
     ],
 )
 def test_pressure_that_a_limit_explains_is_no_lack_of_cpus(of, severity):
@@ -91,6 +107,14 @@ def test_pressure_that_a_limit_explains_is_no_lack_of_cpus(of, severity):
 def test_the_limited_service_is_named():
     why = "CPU limits stop services (s1.service the most) 75 % of the time, and the pressure counts that as waiting"
     assert named(pressed(30.0, 300, 1200), "housekeeping-pressure").message == f"not known, because {why}"
+
+
+def test_a_service_that_began_anew_hides_no_others():
+    found = named(pressed(60.0, 300, 200, went_back=[1]), "housekeeping-pressure")
+    assert found.severity == "critical"
+    assert found.message == "services of the host wait for a CPU in 35 % of the time"
+    assert facts(found)["began anew"] == "s1.service, which a limit may have stopped for longer"
+    assert "began anew" not in facts(named(pressed(60.0, 300, 200), "housekeeping-pressure"))
 
 
 def test_a_limit_of_guests_is_none_of_the_services():

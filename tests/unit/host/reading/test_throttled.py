@@ -13,6 +13,7 @@ from support.hosts import cpus, guest, process, snapshot
 from support.made_up.readings import findings, host
 from support.roots import write
 
+from pinner.host.kernel import cgroups
 from pinner.host.kernel.kernel import mount_of
 from pinner.host.reading.sampler import take_reading
 from pinner.host.reading.throttled import read_throttled
@@ -83,6 +84,30 @@ def test_the_limits_of_the_services_of_the_host(tmp_path):
     )
     limited = {"system.slice/a.service": Throttled(CpuQuota(1000, 100000), 7000, 7000)}
     assert read_throttled(write(tmp_path, files), []) == (limited, {})
+
+
+BELOW = ("backup@1.service", "system-deep.slice/a.scope")
+
+
+def test_the_limits_of_units_in_slices_of_the_services(tmp_path):
+    """What is below a service or a scope is no unit of the host."""
+    folder = "system.slice/system-backup.slice"
+    paths = [folder, *(f"{folder}/{name}" for name in BELOW)]
+    inside = ["system.slice/docker-1.scope/system.slice/ssh.service", f"{paths[1]}/own.slice", "user.slice/u.service"]
+    files = V2 | v2("system.slice", 0)
+    for path in (*paths, *inside):
+        files |= v2(path, 7, 7)
+    assert set(read_throttled(write(tmp_path, files), [])[0]) == set(paths)
+
+
+def test_units_without_end_are_not_all_searched(tmp_path, monkeypatch):
+    """Those of the upper levels come first."""
+    files = V2 | v2("system.slice/z.service", 7) | v2("system.slice/a.slice/a-b.slice/c.service", 7)
+    root = write(tmp_path, files)
+    (root / "sys/fs/cgroup/system.slice/link.slice").symlink_to(".")
+    assert len(read_throttled(root, [])[0]) == 2
+    monkeypatch.setattr(cgroups, "MAX_CGROUPS", 3)
+    assert set(read_throttled(root, [])[0]) == {"system.slice/z.service"}
 
 
 @pytest.mark.parametrize(
