@@ -19,8 +19,9 @@ from pinner.model.errors import Gone
 from pinner.model.machine.topology import Device
 from pinner.model.reading import Bridge, Nic, NicCounters, SocketOwner, SoftnetCpu, UdpSocket
 
-MAX_DESCRIPTORS = 65_536
-"""Of all processes together are searched for sockets, lowest pids first: any user may open a million."""
+MAX_DESCRIPTORS, MAX_OF_PROCESS = 65_536, 4096
+"""Of all processes together, lowest pids first, and of each one are searched for sockets: any user may open a
+million."""
 MAX_SOCKETS = 1024
 """Those with the most drops are kept."""
 _PROTOCOLS = ("Udp", "UdpLite", "Udp6", "Tcp", "TcpExt", "Ip")
@@ -241,14 +242,10 @@ def read_owners(root: Path, inodes: Collection[int]) -> Mapping[int, SocketOwner
 def _descriptors(root: Path) -> Iterator[tuple[int, str]]:
     """Pids, with what their descriptors are."""
     for pid in map(int, files.numbers(f"{root}/proc")):
-        for link in _links(root / "proc" / str(pid) / "fd"):
-            yield pid, link
-
-
-def _links(folder: Path) -> Iterator[str]:
-    for name in files.names(folder):
-        with suppress(OSError):
-            yield str((folder / name).readlink())
+        folder = root / "proc" / str(pid) / "fd"
+        for name in files.first_names(folder, MAX_OF_PROCESS):
+            with suppress(OSError):
+                yield pid, str((folder / name).readlink())
 
 
 def _owner(root: Path, pid: int, buffer: int) -> SocketOwner:
@@ -256,7 +253,7 @@ def _owner(root: Path, pid: int, buffer: int) -> SocketOwner:
         unit = procfs.parse_unit(files.read(f"{root}/proc/{pid}/cgroup"))
     except OSError:
         raise Gone(f"process {pid}") from None
-    return SocketOwner(pid, files.text(root / "proc" / str(pid) / "comm") or "", unit, buffer)
+    return SocketOwner(pid, procfs.name_of(root, pid), unit, buffer)
 
 
 def _buffers() -> Mapping[int, int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.roots import write
 
+from pinner.host.kernel import procfs
 from pinner.host.reading import network
 from pinner.host.reading.network import parse_buffers, read_counters, read_owners, read_sockets
 from pinner.model.reading import SocketOwner
@@ -44,9 +45,21 @@ def test_a_process_with_many_descriptors_is_not_searched_to_the_end(tmp_path, mo
             (root / f"proc/{pid}/fd/{number}").symlink_to(f"socket:[{100 * pid + number}]")
     monkeypatch.setattr(network, "MAX_DESCRIPTORS", 51)
     assert read_owners(root, {8000}).keys() == {8000}
+    monkeypatch.setattr(network, "MAX_DESCRIPTORS", 11)
+    monkeypatch.setattr(network, "MAX_OF_PROCESS", 10)
+    assert read_owners(root, {8000}).keys() == {8000}
+    monkeypatch.setattr(network, "MAX_OF_PROCESS", 50)
     monkeypatch.setattr(network, "MAX_DESCRIPTORS", 50)
     assert read_owners(root, {8000}) == {}
     assert len(read_owners(root, set(range(7000, 7050)))) == 50
+
+
+def test_the_name_is_that_of_a_process(tmp_path):
+    """Its owner chooses it: it is kept as the kernel has it, and escaped where it is shown."""
+    root = write(tmp_path, {"proc/70/comm": b" \x1b[2J|\xff\n\n", "proc/70/cgroup": "0::/\n"})
+    (root / "proc/70/fd").mkdir()
+    (root / "proc/70/fd/3").symlink_to("socket:[55]")
+    assert read_owners(root, {55})[55].name == procfs.name_of(root, 70) == " \x1b[2J|\\xff"
 
 
 @pytest.mark.parametrize("answer", [b"", b"x" * 15, b"\x10\x00\x00\x00" + b"\x00" * 12, b"\xff" * 200])
