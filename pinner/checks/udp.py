@@ -8,6 +8,7 @@ from shlex import quote
 from typing import Literal
 
 from pinner.checks.common import (
+    MANY,
     ROOT,
     SYSCTL_FILE,
     find_each,
@@ -19,6 +20,7 @@ from pinner.checks.common import (
     sysctl,
     sysctl_now,
 )
+from pinner.checks.limits import WARN_PERCENT, of_services
 from pinner.model.machine.process import is_service
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, SocketOwner, UdpSocket
@@ -34,51 +36,63 @@ _DEFAULT, _MOST = 4_194_304, 26_214_400
 _PER_SECOND = 1.0
 _SHARE_OF_MEMORY = 4
 """UDP gets at most a fourth of the host's memory."""
-_Limit = Literal["rmem_default", "rmem_max", "SO_RCVBUF", "former", ""]
-"""What bounds a receive buffer; former: what the kernel allowed when its program began; empty: not known."""
+_Limit = Literal["CPU", "rmem_default", "rmem_max", "SO_RCVBUF", "former", ""]
+"""What makes a receive buffer full; CPU: a limit of its unit; former: what the kernel allowed when its program began;
+empty: not known."""
 
 
-def _limit(reading: HostReading, owner: SocketOwner | None) -> _Limit:
-    size = owner.receive_buffer if owner else 0
-    if not size:
+class _Buffers:
+    """Which limit the receive buffers of programs meet, and what lifts it."""
+
+    def __init__(self, reading: HostReading) -> None:
+        self._reading, self._stopped = reading, of_services(reading).stopped
+
+    def _limit(self, owner: SocketOwner | None) -> _Limit:
+        if owner and self._stopped.get(owner.unit, 0.0) >= WARN_PERCENT:
+            return "CPU"
+        size = owner.receive_buffer if owner else 0
+        if not size:
+            return ""
+        if size == number(self._reading.details.settings, f"{_NET}/rmem_default"):
+            return "rmem_default"
+        if size == 2 * (sysctl_now(self._reading, RMEM_MAX) or 0):
+            return "rmem_max"
+        return "former" if size in (_FIRST, 2 * _FIRST) else "SO_RCVBUF"
+
+    def words(self, owner: SocketOwner) -> str:
+        """A program that asks for the same number by itself looks the same."""
+        own = f"its own SO_RCVBUF is the limit ({owner.receive_buffer // 2} bytes)"
+        match self._limit(owner):
+            case "CPU":
+                return f": a CPU limit stops {owner.unit} {self._stopped[owner.unit]:.3g} % of the time"
+            case "rmem_default":
+                size = owner.receive_buffer
+                return f": its program asks for no receive buffer and has rmem_default ({size} bytes), or {own}"
+            case "rmem_max":
+                return f": its program asks for rmem_max ({owner.receive_buffer // 2} bytes) or more"
+            case "former":
+                return f": its program began with the kernel's former limit ({_FIRST} bytes), or {own}"
+            case "SO_RCVBUF":
+                return f": {own}"
         return ""
-    if size == number(reading.details.settings, f"{_NET}/rmem_default"):
-        return "rmem_default"
-    if size == 2 * (sysctl_now(reading, RMEM_MAX) or 0):
-        return "rmem_max"
-    return "former" if size in (_FIRST, 2 * _FIRST) else "SO_RCVBUF"
 
+    def remedies(self, owner: SocketOwner | None) -> Iterator[Remedy]:
+        """A program has its buffer since it began."""
+        limit, most = self._limit(owner), sysctl_now(self._reading, RMEM_MAX)
+        lines: tuple[Remedy, ...] = ()
+        if limit in ("", "rmem_max"):
+            lines = planned_sysctl(RMEM_MAX, most or 0)
+        elif limit == "rmem_default":
+            now = number(self._reading.details.settings, f"{_NET}/rmem_default") or 0
+            lines = sysctl("net.core.rmem_default", max(_DEFAULT, 2 * now)) if 2 * now <= _MOST else ()
+        yield from lines
+        if owner and is_service(owner.unit) and (limit == "former" or (limit and lines)):
+            unit = owner.unit
+            where = f"{ROOT}, where a stop of {unit} does no harm; it starts no job of a user anew, as cron does not"
+            yield Remedy(f"systemctl restart {quote(unit)}", where)
 
-def _words(reading: HostReading, owner: SocketOwner) -> str:
-    match _limit(reading, owner):
-        case "rmem_default":
-            return f": its program asks for no receive buffer, and has rmem_default ({owner.receive_buffer} bytes)"
-        case "rmem_max":
-            most = owner.receive_buffer // 2
-            return f": its program asks for a larger receive buffer than rmem_max ({most} bytes)"
-        case "former":
-            return f": its program began with the kernel's former limit ({_FIRST} bytes)"
-        case "SO_RCVBUF":
-            return f": its program's own SO_RCVBUF is the limit ({owner.receive_buffer // 2} bytes)"
-    return ""
-
-
-def _remedies(reading: HostReading, owner: SocketOwner | None) -> Iterator[Remedy]:
-    """A program has its buffer since it began."""
-    limit, most = _limit(reading, owner), sysctl_now(reading, RMEM_MAX)
-    lines: tuple[Remedy, ...] = ()
-    if limit in ("", "rmem_max"):
-        lines = planned_sysctl(RMEM_MAX, most or 0)
-    elif limit == "rmem_default":
-        now = number(reading.details.settings, f"{_NET}/rmem_default") or 0
-        lines = sysctl("net.core.rmem_default", max(_DEFAULT, 2 * now)) if 2 * now <= _MOST else ()
-    yield from lines
-    if owner and is_service(owner.unit) and (limit == "former" or (limit and lines)):
-        yield Remedy(f"systemctl restart {quote(owner.unit)}", f"{ROOT}, where a stop of {owner.unit} does no harm")
-
-
-def _by_rmem_max(reading: HostReading, owners: list[SocketOwner | None]) -> bool:
-    return any(_limit(reading, owner) in ("", "rmem_max") for owner in owners or [None])
+    def by_rmem_max(self, owners: list[SocketOwner | None]) -> bool:
+        return any(self._limit(owner) in ("", "rmem_max") for owner in owners or [None])
 
 
 BUFFER_ERRORS = ("UdpRcvbufErrors", "Udp6RcvbufErrors")
@@ -88,9 +102,10 @@ def _buffer_errors(reading: HostReading) -> Iterator[Found]:
     def find(_: HostReading) -> Iterator[Found]:
         if not (lost := grown_counters(reading, BUFFER_ERRORS)):
             return
-        sockets = [socket for socket, _ in _dropping(reading)]
-        owners = [reading.details.socket_owners.get(socket.inode) for socket in sockets]
-        remedies = (line for owner in owners or [None] for line in _remedies(reading, owner))
+        sockets = sorted(_dropping(reading), key=lambda each: -each[1])
+        owners = [reading.details.socket_owners.get(socket.inode) for socket, _ in sockets[:MANY]]
+        buffers = _Buffers(reading)
+        remedies = (line for owner in owners or [None] for line in buffers.remedies(owner))
         yield Found(
             host_subject(reading),
             "UDP sockets of the host drop packets, because their receive buffers are full",
@@ -98,13 +113,14 @@ def _buffer_errors(reading: HostReading) -> Iterator[Found]:
                 *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
                 Evidence("rmem_max", sysctl_now(reading, RMEM_MAX) or 0, "bytes"),
                 *(
-                    Evidence(f"socket {socket.address}", f"{owner.name} ({owner.pid}){_words(reading, owner)}")
-                    for socket, owner in zip(sockets, owners, strict=True)
+                    Evidence(f"socket {socket.address}", f"{owner.name} ({owner.pid}){buffers.words(owner)}")
+                    for (socket, _), owner in zip(sockets, owners, strict=False)
                     if owner
                 ),
+                *([Evidence("other sockets", others)] if (others := len(sockets) - len(owners)) else ()),
             ),
             tuple(dict.fromkeys(remedies)),
-            targets=(SYSCTLS[RMEM_MAX].target,) if _by_rmem_max(reading, owners) else (),
+            targets=(SYSCTLS[RMEM_MAX].target,) if buffers.by_rmem_max(owners) else (),
         )
 
     yield from find_each([reading], host_subject, find)
@@ -120,12 +136,14 @@ def _dropping(reading: HostReading) -> Iterator[tuple[UdpSocket, int]]:
 
 
 def _socket_drops(reading: HostReading) -> Iterator[Found]:
+    buffers = _Buffers(reading)
+
     def find(dropping: tuple[UdpSocket, int]) -> Iterator[Found]:
         socket, lost = dropping
         owner = reading.details.socket_owners.get(socket.inode)
         is_full = bool(grown_counters(reading, BUFFER_ERRORS) or not grown_counters(reading, _ERRORS))
         whose = f"{owner.name} ({owner.pid})" if owner else f"user {socket.user}"
-        why = _words(reading, owner) if owner and is_full else ""
+        why = buffers.words(owner) if owner and is_full else ""
         yield Found(
             _subject(dropping),
             f"the UDP socket at {socket.address} of {whose} drops packets"
@@ -136,8 +154,8 @@ def _socket_drops(reading: HostReading) -> Iterator[Found]:
                 Evidence("receive buffer", owner.receive_buffer if owner else 0, "bytes"),
                 Evidence("rmem_max", sysctl_now(reading, RMEM_MAX) or 0, "bytes"),
             ),
-            tuple(_remedies(reading, owner)) if is_full else (),
-            targets=(SYSCTLS[RMEM_MAX].target,) if is_full and _by_rmem_max(reading, [owner]) else (),
+            tuple(buffers.remedies(owner)) if is_full else (),
+            targets=(SYSCTLS[RMEM_MAX].target,) if is_full and buffers.by_rmem_max([owner]) else (),
         )
 
     yield from find_each(_dropping(reading), _subject, find)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from support.made_up.readings import Seen, findings, reading
 
-from pinner.model.reading import HostDetails, HostSample, SocketOwner, UdpSocket
+from pinner.model.machine.process import CpuQuota
+from pinner.model.reading import HostDetails, HostSample, SocketOwner, Throttled, UdpSocket
 
 DEFAULT, MOST = 212_992, 4_194_304
 SETTINGS = {
@@ -41,18 +42,20 @@ def lines(found):
 
 RESTART = "systemctl restart ovs.service"
 KINDS = {
-    "its program asks for no receive buffer, and has rmem_default (212992 bytes)": (
+    "its program asks for no receive buffer and has rmem_default (212992 bytes), or its own SO_RCVBUF is the limit "
+    "(106496 bytes)": (
         DEFAULT,
         ["sysctl -w net.core.rmem_default=4194304", "net.core.rmem_default = 4194304", RESTART],
         False,
     ),
-    "its program asks for a larger receive buffer than rmem_max (4194304 bytes)": (
+    "its program asks for rmem_max (4194304 bytes) or more": (
         2 * MOST,
         ["sysctl -w net.core.rmem_max=26214400", "net.core.rmem_max = 26214400", RESTART],
         True,
     ),
-    "its program's own SO_RCVBUF is the limit (50000 bytes)": (100_000, [], False),
-    "its program began with the kernel's former limit (212992 bytes)": (2 * 212_992, [RESTART], False),
+    "its own SO_RCVBUF is the limit (50000 bytes)": (100_000, [], False),
+    "its program began with the kernel's former limit (212992 bytes), or its own SO_RCVBUF is the limit "
+    "(212992 bytes)": (2 * 212_992, [RESTART], False),
 }
 
 
@@ -69,6 +72,38 @@ def test_the_limit_of_a_socket_that_drops_is_named_with_its_program(why):
 
 def test_a_program_that_no_unit_of_systemd_has_is_restarted_by_a_person():
     assert lines(known(host(2 * 212_992, unit="/docker/5", UdpRcvbufErrors=9))["udp-socket-drops"]) == []
+
+
+def test_a_restart_starts_no_job_of_a_user():
+    (restart,) = known(host(2 * 212_992, unit="cron.service", UdpRcvbufErrors=9))["udp-socket-drops"].remedies
+    assert restart.where.endswith("cron.service does no harm; it starts no job of a user anew, as cron does not")
+
+
+def test_no_buffer_is_enlarged_for_a_service_that_a_cpu_limit_stops():
+    of = host(DEFAULT, UdpRcvbufErrors=9)
+    path = "system.slice/system-net.slice/ovs.service"
+    stopped = [{path: Throttled(CpuQuota(20_000), times * 10**9, None)} for times in (0, 1)]
+    samples = (replace(each, throttled=times) for each, times in zip(of.samples, stopped, strict=True))
+    found = known(replace(of, samples=tuple(samples)))
+    why = "drops packets: a CPU limit stops ovs.service 50 % of the time"
+    assert found["udp-socket-drops"].message.endswith(why)
+    assert {lines(each) == [] and not each.is_fixable for each in found.values()} == {True}
+
+
+def test_sockets_without_end_do_not_hide_the_finding():
+    of = host(DEFAULT, UdpRcvbufErrors=9)
+    owner = SocketOwner(70, "x" * 15, f"{'u' * 200}.service", 2 * 212_992)
+    samples = tuple(
+        replace(each, sockets=tuple(UdpSocket(f"0.0.0.0:{at}", at, 0, 1 + at * times, 0) for at in range(1, 1025)))
+        for each, times in zip(of.samples, (0, 1), strict=True)
+    )
+    owners = {at: replace(owner, pid=at, unit=f"u{at}{owner.unit}") for at in range(1, 1025)}
+    details = replace(of.details, socket_owners=owners)
+    found = known(replace(of, samples=samples, details=details))["udp-buffer-errors"]
+    evidence = {each.name: each.value for each in found.evidence}
+    assert "socket 0.0.0.0:1024" in evidence
+    assert evidence["other sockets"] == 1024 - 32
+    assert len(found.remedies) == 32
 
 
 def test_without_the_size_of_the_buffer_rmem_max_is_proposed():
