@@ -4,6 +4,7 @@ libvirt/: capabilities.xml has the topology; guests/UUID/ has live.xml, definiti
 import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain, count
 from pathlib import Path
 from typing import Protocol, cast, get_args
@@ -167,10 +168,9 @@ def _cgroups(root: Path) -> Iterator[Path]:
 
 
 def _partitions(folder: Path) -> Iterator[Path]:
-    for state in _present(folder, "*/cpuset.cpus.partition"):
-        if files.text(state) not in (None, "member"):
-            yield from (state.parent / name for name in _PARTITION)
-            yield from _partitions(state.parent)
+    is_partition = cache(lambda path: files.text(path / cgroups.PARTITION) not in (None, "member"))
+    for path in filter(is_partition, cgroups.below(folder, is_partition)):
+        yield from (path / name for name in _PARTITION)
 
 
 def _threads(root: Path) -> Iterator[Path]:

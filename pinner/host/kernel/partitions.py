@@ -10,9 +10,19 @@ from pathlib import Path
 from typing import get_args
 
 from pinner.host.kernel import beneath, files
-from pinner.host.kernel.cgroups import CPUS, PARTITION, limits, path_of, set_property, unit_paths, without_part
+from pinner.host.kernel.cgroups import (
+    CPUS,
+    EFFECTIVE,
+    PARTITION,
+    below,
+    limits,
+    path_of,
+    set_property,
+    unit_paths,
+    without_part,
+)
 from pinner.host.kernel.kernel import Mount, cpuset_mount
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
 from pinner.model.guest.guest import Cgroup
 from pinner.model.kinds import PartitionKind, PartitionState
@@ -29,22 +39,16 @@ _PARTITION = re.compile(r"(?P<kind>[a-z]+)(?: (?P<invalid>invalid)(?: \((?P<why>
 def partitioned(root: Path) -> CpuSet:
     """The CPUs in valid v2 partitions of type ``isolated``."""
     mount = cpuset_mount(root)
-    return _partitioned(mount.folder) if mount.version == "v2" else CpuSet()
-
-
-def _partitioned(folder: Path) -> CpuSet:
+    if mount.version != "v2":
+        return CpuSet()
     # The kernel's own list (since Linux 6.7) also has remote partitions, whose parents are no partitions.
-    known = files.cpu_list(folder / "cpuset.cpus.isolated")
+    known = files.cpu_list(mount.folder / "cpuset.cpus.isolated")
     if known is not None:
         return known
-    cpus = CpuSet()
-    for child in [path for name in files.names(folder) if (path := folder / name).is_dir()]:
-        state = files.text(child / PARTITION)
-        if state == "isolated":
-            cpus |= files.cpu_list(child / "cpuset.cpus.effective") or CpuSet()
-        if state in ("root", "isolated"):
-            cpus |= _partitioned(child)
-    return cpus
+    state = cache(lambda path: files.text(path / PARTITION))
+    found = below(mount.folder, lambda path: state(path) in ("root", "isolated"))
+    isolated = (path for path in found if state(path) == "isolated")
+    return union(files.cpu_list(path / EFFECTIVE["v2"]) or CpuSet() for path in isolated)
 
 
 class UnitReader:

@@ -46,10 +46,15 @@ worked      a restricted thread used more than RESERVING_LOAD since it started, 
 ROOT = "/"
 
 
+_LEVELS = 64
+"""A user may nest thousands of cgroups."""
+
+
 def cgroup_with_parents(path: str) -> tuple[str, ...]:
-    """This cgroup and those above it, without the mount; none for a path that leaves it."""
-    folder = PurePosixPath(path)
-    return () if ".." in folder.parts else tuple(map(str, (folder, *folder.parents)))[:-1]
+    """This cgroup and those above it, without the mount, those of the upper levels; none for a path that leaves it."""
+    parts = PurePosixPath(path).parts
+    folder = PurePosixPath(*parts[:_LEVELS])
+    return () if ".." in parts else tuple(map(str, (folder, *folder.parents)))[:-1]
 
 
 UNITS = (".service", ".scope", ".slice")

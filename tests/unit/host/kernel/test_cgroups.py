@@ -1,4 +1,5 @@
 import pytest
+from support.roots import write
 from support.values import cpus
 
 from pinner.host.kernel import cgroups
@@ -96,6 +97,21 @@ def test_a_partition_has_cpus_that_those_above_it_lack(tmp_path, partitions, exp
 def test_a_cpu_that_others_partitions_took_is_no_cpu_of_the_root_cgroup(tmp_path):
     mount = tree(tmp_path, "v2", {"": "3-11,15-23", "machine.slice": "3-11,15-23"})
     assert limits(mount, "/machine.slice") == [("/", "3-11,15-23")]
+
+
+def test_cgroups_that_a_user_nests_without_end_are_no_limit(tmp_path):
+    paths = ["/".join("a" * depth) for depth in (1, 64, 65, 70)]
+    mount = tree(tmp_path, "v2", dict(zip(("", *paths), ("0-23", "0-9", "0-8", "0-7", "0-6"), strict=True)))
+    assert limits(mount, f"/{paths[-1]}") == [(paths[0], "0-9"), (paths[1], "0-8")]
+
+
+def test_the_parts_of_a_guest_are_those_of_its_upper_folders(tmp_path, monkeypatch):
+    write(tmp_path, {"proc/7/cgroup": f"0::/{SCOPE}/libvirt/emulator\n"})
+    mount = tree(tmp_path / "mount", "v2", {f"{SCOPE}/libvirt/{name}/deep": "0" for name in ("emulator", "vcpu1")})
+    monkeypatch.setattr(cgroups, "MAX_CGROUPS", 3)
+    found = [(path.name, part) for path, part in cgroups.parts_of_guest(tmp_path, mount, 7)]
+    assert found[:2] == [(SCOPE.partition("/")[2], None), ("libvirt", None)]
+    assert sorted(found[2:]) == [("emulator", Part("emulator", None)), ("vcpu1", Part("vcpu", 1))]
 
 
 def test_no_controller_is_no_limit(tmp_path):

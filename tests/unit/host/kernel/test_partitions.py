@@ -7,7 +7,7 @@ import pytest
 from support.roots import write
 from support.values import MEMBER, isolated
 
-from pinner.host.kernel import beneath, partitions
+from pinner.host.kernel import beneath, cgroups, partitions
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.guest.guest import Cgroup
 
@@ -218,6 +218,17 @@ def test_cpus_of_valid_isolated_partitions(tmp_path):
     assert str(partitions.partitioned(tmp_path)) == "4-5,9"
     write(tmp_path, {"sys/fs/cgroup/cpuset.cpus.isolated": "2,4-5,9\n"})
     assert str(partitions.partitioned(tmp_path)) == "2,4-5,9"
+
+
+def test_partitions_without_end_are_not_all_searched(tmp_path, monkeypatch):
+    """A captured machine may contain anything."""
+    mount = {"proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "sys/fs/cgroup/cgroup.controllers": "cpuset"}
+    groups = [group("/".join("g" * depth), "isolated\n", f"{depth}\n") for depth in range(1, 6)]
+    root = write(tmp_path, dict(item for each in (mount, *groups) for item in each.items()))
+    (root / "sys/fs/cgroup/g/g/link").symlink_to("..")
+    assert str(partitions.partitioned(root)) == "1-5"
+    monkeypatch.setattr(cgroups, "MAX_CGROUPS", 2)
+    assert str(partitions.partitioned(root)) == "1-2"
 
 
 def test_no_partitions_on_cgroup_v1(tmp_path):
