@@ -182,9 +182,8 @@ class _Placing:
     def _sharing(self, group: VcpuGroup, pool: CpuSet) -> str:
         """Where another strategy could give each vCPU a core."""
         cores, vcpus = len(self.context.allocatable.cores_within(group.within(pool))), len(group.vcpus)
-        return (
-            f"; {vcpus} vCPUs share {cores} cores" if cores < vcpus <= self.context.snapshot.topology.core_count else ""
-        )
+        beyond = not group.crowded and cores < vcpus <= self.context.snapshot.topology.core_count
+        return f"; {vcpus} vCPUs share {cores} core{'s' * (cores > 1)}" if beyond else ""
 
     def _begun(self) -> _Choice:
         context, pools = self.context, self.pools

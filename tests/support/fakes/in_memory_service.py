@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
-from support.fakes.ended_probe import ended_probe
+from support.fakes.probed_host import ended_probe
 from support.values import EVIL, NOON, cpus, make_change, make_entries, make_plan, make_run, sample_snapshot
 
 from pinner import codec

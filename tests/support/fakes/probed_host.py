@@ -13,8 +13,11 @@ from support.values import NOON, busy_plan, cpus, make_snapshot, sample_snapshot
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.guest.guest import Emulator, Vcpu
 from pinner.model.machine.process import Thread
+from pinner.model.outcome.outcome import CURRENT, PLANNED, Arm, Probe, Window
 from pinner.model.page import MAX_LIMIT, PageRequest
+from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import Caller
+from pinner.outcome.ranking import with_result
 from pinner.outcome.verdict import schedule
 from pinner.service.local import ServiceParts
 from pinner.service.outcome.probe_execution import Timing
@@ -131,3 +134,30 @@ def probed(parts, plan, windows=6, seconds=30, rivals=(), *, keep=False):
 def records(parts, noun):
     found = parts.service.audit(None, None, None, PageRequest(MAX_LIMIT, direction="asc")).items
     return [each for each in found if each.action.startswith(noun)]
+
+
+def ended_probe(
+    name: str, plans: list[Plan], windows: int, seconds: int, caller: Caller, guest: str, *, keep: bool = False
+) -> Probe:
+    """The drops are lower with the first plan, and one window does not count."""
+    best, *others = [plan.request.strategy for plan in plans] if len(plans) > 1 else [PLANNED]
+    order: tuple[Arm, ...] = (best, CURRENT, *others) * windows
+    counted = [Window(arm, {"drops": 50.0 * (arm != best) + n % 3}) for n, arm in enumerate(order)]
+    probe = Probe(
+        id=name,
+        host=plans[0].host,
+        plans=tuple(plan.id for plan in plans),
+        arms=(CURRENT, best, *others),
+        actor=caller.actor,
+        origin=caller.origin,
+        state="ended",
+        started_at=NOON,
+        order=order,
+        seconds=seconds,
+        guests=(guest,),
+        keep=keep,
+        windows=(*counted, Window(best, {}, {}, f"guest {guest} migrates")),
+        ended_at=NOON,
+        kept="run-9" if keep else "",
+    )
+    return with_result(probe)
