@@ -21,7 +21,6 @@ from pinner.api.access.refusals import RefusalAudit
 from pinner.model.errors import NotFound
 from pinner.model.run.audit import AuditEvent, Caller
 from pinner.model.run.token import Role, Token, parse_token, secret_hash, token_text
-from pinner.store.tokens import Tokens
 
 TESTS = Caller("tests", "here", "req-tests")
 LOCAL = UnixPeer(os.getuid(), os.getpid())
@@ -114,11 +113,6 @@ def client_of(app: APIFlask, peer: Peer = LOCAL, token: str = "") -> FlaskClient
     if token:
         client.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {token}"
     return client
-
-
-def make_token(tokens: Tokens, role: Role = "admin", host: str = "") -> str:
-    """The text of a new token in a real store; its name is the name of its role."""
-    return tokens.create(role, role, host, None, utc_now(), TESTS)[1]
 
 
 def bearer(token: str) -> dict[str, str]:
