@@ -19,10 +19,9 @@ from pinner.api.access.peer import ENVIRON, Peer, TcpPeer, UnixPeer, parse_netwo
 from pinner.api.access.policies import Authorizer
 from pinner.api.access.refusals import RefusalAudit
 from pinner.model.errors import NotFound
-from pinner.model.run.audit import AuditEvent, Caller
+from pinner.model.run.audit import AuditEvent
 from pinner.model.run.token import Role, Token, parse_token, secret_hash, token_text
 
-TESTS = Caller("tests", "here", "req-tests")
 LOCAL = UnixPeer(os.getuid(), os.getpid())
 """This process on the Unix socket: an administrator."""
 LOCAL_USER = pwd.getpwuid(os.getuid()).pw_name
