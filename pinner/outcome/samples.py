@@ -1,11 +1,12 @@
 """Steps of the history as samples of the measures by which a placement is judged."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from statistics import fmean, median
 
 from pinner.model.outcome.measures import HOST, LOSS, History, loss_share
-from pinner.model.outcome.outcome import CORE, MEASURES, PINGS, Comparison, Measure, ObservedMeasure, Sample
+from pinner.model.outcome.outcome import CARRIED, CORE, MEASURES, PINGS, Comparison, Measure, ObservedMeasure, Sample
 
 _DELAYS = ("delay_vcpu", "delay_emulator", "delay_iothread", "delay_vhost")
 _SERIES = {each.name: (each.name,) for each in MEASURES if each.name != LOSS} | {"run_delay": _DELAYS}
@@ -31,12 +32,14 @@ def samples(histories: Iterable[History], guests: Collection[str], step: int) ->
         measure.name: _measured(host if measure.name in _OF_HOST else chosen, measure.name) for measure in MEASURES
     }
     control = {measure.name: _measured(others, measure.name) for measure in MEASURES if measure.name not in _OF_HOST}
+    bits = {name: {history.subject: _known(history, name) for history in chosen} for name in CARRIED.values()}
     times = sorted({at for known in values.values() for at in known})
     return tuple(
         Sample(
             at,
             {name: known[at] for name, known in values.items() if at in known},
             {name: known[at] for name, known in control.items() if at in known},
+            {name: {guest: known[at] for guest, known in of.items() if at in known} for name, of in bits.items()},
         )
         for at in times
     )
@@ -64,7 +67,7 @@ def _since(sample: Sample, begin: datetime) -> Sample:
     def near(values: Mapping[str, float]) -> dict[str, float]:
         return {name: value for name, value in values.items() if name not in far}
 
-    return Sample(sample.at, near(sample.values), near(sample.control)) if far else sample
+    return replace(sample, values=near(sample.values), control=near(sample.control)) if far else sample
 
 
 def watched_measures(*sides: Iterable[Sample]) -> tuple[Measure, ...]:

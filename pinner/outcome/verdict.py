@@ -12,7 +12,7 @@ Lehmann 1963).
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, combinations, islice, product
@@ -252,13 +252,9 @@ def compare(
     contests = [_contest(pair, counted) for pair in combinations(arms, 2)]
     needed = windows_needed(len(contests) * len(measures), block)
     tests = [(contest, measure) for contest in contests if contest.least for measure in measures]
-    most = max(MOST_ORDERS, int(2 * len(tests) / ALPHA) + 1)
-    shifts = [_shift(contest, measure, most) for contest, measure in tests]
     results: dict[tuple[Arm, Arm], list[MeasureOutcome]] = {contest.arms: [] for contest in contests}
-    for (contest, measure), difference, p in zip(
-        tests, shifts, holm([two_sided(each.p()) for each in shifts]), strict=True
-    ):
-        results[contest.arms].append(_measured(measure, contest, difference, p))
+    for (contest, _), result in zip(tests, _tested(tests), strict=True):
+        results[contest.arms].append(result)
     return tuple(Pair(*contest.arms, _outcome(contest, results[contest.arms], void, needed)) for contest in contests)
 
 
@@ -288,10 +284,21 @@ def _contest(arms: tuple[Arm, Arm], counted: Sequence[tuple[Window, int]]) -> _C
 def _outcome(contest: _Contest, measured: Sequence[MeasureOutcome], void: tuple[str, ...], needed: int) -> Outcome:
     if not measured:
         return Outcome("inconclusive", (), len(contest.windows), void, needed)
-    results = _as_carried(measured)
+    results = _as_carried(measured, contest)
     judgement = _together([result.judgement for result in results])
     missing = _missing(results, contest.least, needed) if judgement == "inconclusive" else 0
     return Outcome(judgement, results, len(contest.windows), void, missing)
+
+
+def _tested(tests: Sequence[tuple[_Contest, Measure]]) -> list[MeasureOutcome]:
+    """All together."""
+    most = max(MOST_ORDERS, int(2 * len(tests) / ALPHA) + 1)
+    shifts = [_shift(contest, measure, most) for contest, measure in tests]
+    corrected = holm([two_sided(each.p()) for each in shifts])
+    return [
+        _measured(measure, contest, difference, p)
+        for (contest, measure), difference, p in zip(tests, shifts, corrected, strict=True)
+    ]
 
 
 def holm(ps: Sequence[float]) -> tuple[float, ...]:
@@ -322,16 +329,28 @@ def _measured(measure: Measure, contest: _Contest, difference: Shift, p: float) 
     )
 
 
-def _as_carried(results: Iterable[MeasureOutcome]) -> tuple[MeasureOutcome, ...]:
-    """Fewer packets do not matter where the bits are not fewer."""
-    listed = tuple(results)
-    unharmed = {result.measure.name for result in listed if result.judgement in ("better", "no matter")}
+def _as_carried(results: Sequence[MeasureOutcome], contest: _Contest) -> tuple[MeasureOutcome, ...]:
+    """Fewer packets do not matter where the bits are not fewer, of all guests together and of each."""
+    unharmed = {result.measure.name: result for result in results if result.judgement in ("better", "no matter")}
+
+    def carry_as_much(packets: MeasureOutcome) -> bool:
+        bits = unharmed.get(CARRIED.get(packets.measure.name, ""))
+        return bits is not None and all(guest.judgement != "worse" for guest in _of_guests(bits.measure, contest))
+
     return tuple(
-        replace(result, judgement="no matter")
-        if result.judgement == "worse" and CARRIED.get(result.measure.name) in unharmed
-        else result
-        for result in listed
+        replace(result, judgement="no matter") if result.judgement == "worse" and carry_as_much(result) else result
+        for result in results
     )
+
+
+def _of_guests(bits: Measure, contest: _Contest) -> list[MeasureOutcome]:
+    known = [window.bits.get(bits.name, {}) for window in contest.windows]
+
+    def of_guest(guest: str) -> _Contest:
+        each = zip(contest.windows, known, strict=True)
+        return replace(contest, windows=tuple(replace(window, values={bits.name: of[guest]}) for window, of in each))
+
+    return _tested([(of_guest(guest), bits) for guest in sorted(set.intersection(*map(set, known)))])
 
 
 def _judgement(measure: Measure, current: float, difference: Shift, p: float) -> Judgement:

@@ -45,14 +45,26 @@ def worse(
     near = [measure for measure in MEASURES if measure.reach_seconds <= max(0.0, steps - IN_A_ROW) * min(ROWS)]
     known = {measure: values for measure in near if len(values := _known(before, measure)) >= least}
     shares = _shares(known.keys())
-    marks = {
-        measure: mark(values, measure.margin_beside(median(values)), steps, alpha * shares[measure])
-        for measure, values in known.items()
-    }
+
+    def is_worse(measure: Measure, earlier: Sequence[float], later: Sequence[float], share: float) -> bool:
+        limit = mark(earlier, measure.margin_beside(median(earlier)), steps, alpha * share)
+        return max(_levels(later), default=-inf) > limit
+
+    def carry_as_much(packets: Measure) -> bool:
+        """Of all guests together, and of each that is known long enough."""
+        bits = next((bits for bits in TRAFFIC if bits.name == CARRIED.get(packets.name)), None)
+        if bits is None or not _is_as_much(_known(before, bits), _known(after, bits), bits):
+            return False
+        guests = {guest for sample in after for guest in sample.bits.get(bits.name, ())}
+        sides = [(_of_guest(before, bits, guest), _of_guest(after, bits, guest)) for guest in guests]
+        return not any(
+            is_worse(bits, earlier, later, shares[packets]) for earlier, later in sides if len(earlier) >= least
+        )
+
     return tuple(
         measure
-        for measure, limit in marks.items()
-        if max(_levels(_known(after, measure)), default=-inf) > limit and not _carries_as_much(measure, before, after)
+        for measure, earlier in known.items()
+        if is_worse(measure, earlier, _known(after, measure), shares[measure]) and not carry_as_much(measure)
     )
 
 
@@ -61,11 +73,7 @@ def _shares(known: Collection[Measure]) -> dict[Measure, float]:
     return {measure: 1 / len(families) / len(members) for members in families for measure in members}
 
 
-def _carries_as_much(measure: Measure, before: Sequence[Sample], after: Sequence[Sample]) -> bool:
-    bits = next((bits for bits in TRAFFIC if bits.name == CARRIED.get(measure.name)), None)
-    if bits is None:
-        return False
-    earlier, later = _known(before, bits), _known(after, bits)
+def _is_as_much(earlier: Sequence[float], later: Sequence[float], bits: Measure) -> bool:
     return bool(earlier and later) and fmean(later) <= median(earlier) + bits.margin_beside(median(earlier))
 
 
@@ -103,3 +111,9 @@ def _levels(values: Sequence[float]) -> list[float]:
 def _known(steps: Sequence[Sample], measure: Measure) -> list[float]:
     """A higher one is worse."""
     return [measure.sign * sample.values[measure.name] for sample in steps if measure.name in sample.values]
+
+
+def _of_guest(steps: Sequence[Sample], bits: Measure, guest: str) -> list[float]:
+    """A higher one is worse."""
+    known = (sample.bits.get(bits.name, {}) for sample in steps)
+    return [bits.sign * of[guest] for of in known if guest in of]

@@ -10,6 +10,7 @@ from pinner.model.event import HostEvent
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.topology import Topology
 from pinner.model.outcome.outcome import (
+    CARRIED,
     MEASURES,
     Arm,
     Sample,
@@ -37,7 +38,12 @@ def window(arm: Arm, known: Iterable[Sample], begin: datetime, end: datetime, st
     passed = [at * step - begin.timestamp() for at in ends]
     values = _means([sample.values for sample in inside], passed)
     control = _means([sample.control for sample in inside], passed)
-    return Window(arm, values, control, "" if values else "no measure is known in all steps")
+    bits = {
+        name: {guest: fmean(sample.bits[name][guest] for sample in inside) for guest in inside[0].bits.get(name, ())}
+        for name in CARRIED.values()
+        if name in values
+    }
+    return Window(arm, values, control, "" if values else "no measure is known in all steps", bits)
 
 
 def disturbed(before: Snapshot, after: Snapshot) -> str:

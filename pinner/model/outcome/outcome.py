@@ -63,7 +63,8 @@ TRAFFIC = (
 """Of the taps of the guests, all together."""
 
 CARRIED = {"packets_in": "bits_in", "packets_out": "bits_out"}
-"""Fewer packets that carry as many bits are no loss: segments are merged before they reach the tap."""
+"""Fewer packets that carry as many bits of each guest are no loss: segments are merged before they reach the tap. The
+sum of the bits does not show the small packets of one guest beside the large ones of another."""
 
 PINGS = (
     Measure("ping", "ms", 1.0),
@@ -88,6 +89,8 @@ class Window:
     """The same of the guests that the plan does not touch. Empty: there are none."""
     void: str = ""
     """Why it does not count, as "guest web-1 migrated"; empty: it counts."""
+    bits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """``bits_in`` and ``bits_out`` of each of these guests, by UUID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,8 @@ class Sample:
     """By measure, of the guests in question; only what is known."""
     control: Mapping[str, float]
     """The same of other guests."""
+    bits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """``bits_in`` and ``bits_out`` of each of the guests in question, by UUID."""
 
 
 @dataclass(frozen=True, slots=True)

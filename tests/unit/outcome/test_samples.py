@@ -30,6 +30,17 @@ def test_run_delay_is_that_of_all_roles_and_all_guests_in_question():
     assert [each.control for each in found] == [{"run_delay": 9.0}, {"run_delay": 9.0}]
 
 
+def test_bits_are_known_of_each_guest_in_question():
+    found = samples(
+        [history(name, bits_in=(value, None)) for name, value in zip("abc", (1.0, 2.0, 4.0), strict=True)],
+        ("a", "b"),
+        5,
+    )
+    assert [(each.values, each.bits) for each in found] == [
+        ({"bits_in": 3.0}, {"bits_in": {"a": 1.0, "b": 2.0}, "bits_out": {}})
+    ]
+
+
 def test_drops_of_a_guest_without_a_tap_are_left_out():
     found = samples([history("a", drops=(3.0, 4.0)), history("b")], ("a", "b"), 5)
     assert [each.values["drops"] for each in found] == [3.0, 4.0]

@@ -7,8 +7,8 @@ import pytest
 from support.examples import examples
 from support.made_up.series import KINDS, Series, most_wrong, upper_bound
 
-from pinner.model.outcome.outcome import MEASURES, Measure, Outcome, Window
-from pinner.outcome.verdict import holm, judge, least_p, schedule, shift, two_sided, windows_needed
+from pinner.model.outcome.outcome import MEASURES, Arm, Measure, Outcome, Window
+from pinner.outcome.verdict import holm, judge, least_p, outcome, schedule, shift, two_sided, windows_needed
 
 DELAY = Measure("run_delay", "ms/s", 0.5)
 DROPS = Measure("drops", "packets/s", 1.0)
@@ -87,6 +87,21 @@ def by_name(tested: Outcome) -> dict[str, str]:
 )
 def test_more_traffic_without_drops_is_better_and_less_is_worse(effects, judgement):
     assert traffic(3, **effects).judgement == judgement
+
+
+@pytest.mark.parametrize(("small", "judgement"), [(5e7, "no matter"), (25e6, "worse")])
+def test_bits_of_another_guest_excuse_no_guest_that_gets_fewer_small_packets(small, judgement):
+    """Guest "a" has 5e7 bits of 5e9, so the sum hides them."""
+    source = random.Random(3)
+
+    def window(arm: Arm) -> Window:
+        of = {"a": small if arm == "planned" else 5e7, "b": 5e9}
+        of = {guest: value * source.uniform(0.998, 1.002) for guest, value in of.items()}
+        packets = 470_000.0 if arm == "planned" else 520_000.0
+        values = {"packets_in": packets * source.uniform(0.998, 1.002), "bits_in": sum(of.values())}
+        return Window(arm, values, bits={"bits_in": of})
+
+    assert outcome([window(arm) for arm in schedule(8, 3)]).judgement == judgement
 
 
 def test_a_small_share_of_much_traffic_does_not_matter_as_much_as_the_same_number_of_drops():

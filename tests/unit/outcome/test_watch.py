@@ -148,6 +148,18 @@ def test_fewer_packets_with_as_many_bits_are_no_loss():
     assert worse(before, fewer_bits, WATCH, LEAST) == (PACKETS, BITS)
 
 
+@pytest.mark.parametrize(("small", "found"), [(5e7, ()), (0.0, (PACKETS,))])
+def test_bits_of_another_guest_excuse_no_guest_that_gets_no_more_small_packets(small, found):
+    """Guest "a" has 5e7 bits of 5e9, so the sum hides them."""
+
+    def guests(packets, bits):
+        of = {"a": bits, "b": 5e9}
+        return Sample(NOON, {PACKETS.name: packets, BITS.name: sum(of.values())}, {}, {BITS.name: of})
+
+    before = [guests(packets, 5e7) for packets in steady(360)]
+    assert worse(before, [guests(20_000.0, small)] * WATCH, WATCH, LEAST) == found
+
+
 def test_the_measures_of_traffic_share_the_false_stops_of_one_measure():
     """Nine measures of their own would move the mark of the run delay half as far again."""
     others = {measure.name: 0.0 for measure in MEASURES[1:]}

@@ -45,6 +45,11 @@ def test_a_measure_with_an_unknown_step_is_not_known_in_the_window():
     assert window("current", found, second(1), second(4), 5).void == "no measure is known in all steps"
 
 
+def test_a_window_has_the_bits_of_each_guest():
+    found = [replace(sample(at, bits_in=3.0 + at), bits={"bits_in": {"a": 1.0, "b": 2.0 + at}}) for at in (5, 10)]
+    assert window("current", found, second(0), second(10), 5).bits == {"bits_in": {"a": 1.0, "b": 9.5}}
+
+
 def test_a_percentile_is_known_in_a_window_from_the_first_step_on_that_looks_back_no_further():
     found = [sample(at, ping=1.0, ping_p99=float(at)) for at in range(5, 125, 5)]
     assert window("current", found, second(0), second(120), 5).values == {"ping": 1.0, "ping_p99": 110.0}
