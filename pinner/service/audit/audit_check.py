@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from pinner.agent.trail.signing import is_signed
-from pinner.model.errors import shown
+from pinner.model.errors import PinnerError, WorsePlan, shown
 from pinner.model.run.agent_audit import (
     AgentAction,
     AgentRecord,
@@ -25,14 +25,15 @@ from pinner.model.run.verification import MAX_FINDINGS, AgentTrail, FindingKind,
 from pinner.service.audit.audit_match import BEGINS, EXPORTED_AGE, RUN_ACTIONS, TrailMatch
 from pinner.store.audit import chain
 
-_CODE = "[a-z_]+"
+_CODE = "|".join({PinnerError.code, *(kind.code for kind in PinnerError.__subclasses__())})
 _ANY = re.compile(".*", re.DOTALL)
 _RESULTS = (
     dict.fromkeys((action.value for action in AuditAction), _ANY)
-    | dict.fromkeys(BEGINS, re.compile(f"started|(refused|allowed): {_CODE}"))
-    | {AuditAction.GUEST_EXCLUDE.value: re.compile(f"(excluded|included)(: started|: failed, {_CODE})?")}
+    | dict.fromkeys(BEGINS, re.compile(f"started|refused: ({_CODE})"))
+    | {AuditAction.GUEST_EXCLUDE.value: re.compile(f"(excluded|included)(: started|: failed, ({_CODE}))?")}
 )
-"""The results that pinner writes, by action."""
+"""The results that pinner writes, by action; beside them _ALLOWED, where the subject is a plan alone."""
+_ALLOWED = (AuditAction.RUN_APPLY, f"allowed: {WorsePlan.code}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ class CentreCheck:
         seq = record["seq"]
         if not self.length:
             self._start = ChainHead(seq - 1, record["previous"])
-        if self._invented is None and not _is_written(record["action"], record["result"]):
+        if self._invented is None and not _is_written(record["action"], record["subject"], record["result"]):
             self._invented = seq, f"{shown(record['action'])!a} with the result {shown(record['result'])!a}"
         if record["action"] == AuditAction.AUDIT_EXPORT and (last := named_purge(str(record["after"]))):
             self._exports.setdefault(last, seq)
@@ -243,10 +244,12 @@ class CentreCheck:
             yield TrailFinding(kind, "centre", "", seq, "", text)
 
 
-def _is_written(action: object, result: object) -> bool:
+def _is_written(action: object, subject: object, result: object) -> bool:
     """True also where one is no text: it was changed, and the check of its hash says so."""
-    if not (isinstance(action, str) and isinstance(result, str)):
+    if not (isinstance(action, str) and isinstance(subject, str) and isinstance(result, str)):
         return True
+    if (action, result) == _ALLOWED:
+        return " of " not in subject
     return action in _RESULTS and _RESULTS[action].fullmatch(result) is not None
 
 

@@ -139,6 +139,11 @@ def test_a_forged_record_with_a_correct_hash(used, action):
         ("run.release", "run-66 of plan-1", "refused: no\napplied"),
         ("guest.exclude", "web (00000000-0000-4000-8000-000000000001)", "excluded: done"),
         ("guest.exclude", "web (00000000-0000-4000-8000-000000000001)", "included: failed"),
+        ("guest.exclude", "web (00000000-0000-4000-8000-000000000001)", "excluded: failed, banana"),
+        ("run.apply", "run-66 of plan-1", "refused: banana"),
+        ("run.apply", "run-66 of plan-1", "allowed: plan_worse"),
+        ("run.apply", "plan-1", "allowed: plan_blocked"),
+        ("run.rollback", "run-1", "allowed: plan_worse"),
     ],
 )
 def test_a_record_that_pinner_never_writes(used, tmp_path, action, subject, result):
