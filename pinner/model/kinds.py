@@ -86,6 +86,11 @@ class Coalescing:
     is_adaptive: bool = False
     """Whether the driver adapts both to the load (adaptive-rx)."""
 
+    @property
+    def chosen(self) -> "Coalescing":
+        """Without the numbers that the driver adapts."""
+        return Coalescing(0, is_adaptive=True) if self.is_adaptive else self
+
     def __str__(self) -> str:
         if self.is_adaptive:
             return "adaptive-rx on"

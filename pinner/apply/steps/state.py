@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
-from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
 from pinner.model.change import StateChange, ThreadKey, ThreadMask, masks_of
@@ -15,13 +14,11 @@ from pinner.model.errors import ApplyFailed, Gone, PinnerError
 from pinner.model.kinds import (
     KINDS,
     Coalescing,
-    Governor,
     GuestCpus,
     Number,
     PartitionKind,
     PartitionState,
     State,
-    Word,
     cpus_of,
 )
 from pinner.model.run.journal import Entry, EntryState
@@ -30,11 +27,11 @@ Masks = Mapping[ThreadKey, CpuSet]
 
 
 def is_made(change: StateChange, now: State) -> bool:
-    return now == change.after
+    return _chosen(now) == _chosen(change.after)
 
 
 def is_stale(change: StateChange, now: State) -> tuple[str, ...]:
-    if now == change.before:
+    if _chosen(now) == _chosen(change.before):
         return ()
     return (f"{change.target} is '{now}', no longer '{change.before}'",)
 
@@ -55,7 +52,7 @@ class StateStep:
         change = self._change
         state = self._host.state(change.target)
         moved = is_stale(change, state)
-        ours = self._resumed and (state in _on_the_way(change) or _may_be_granted(self.entry, change, state))
+        ours = self._resumed and (_chosen(state) in _on_the_way(change) or _may_be_granted(self.entry, change, state))
         if moved and not ours:
             raise ApplyFailed(str(change.target), f"another program changed it just now: {'; '.join(moved)}")
         known = masks_of(self.entry.found)
@@ -89,7 +86,7 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
             # Without a mask in the journal the change was not begun; setting the state may then reset unknown masks.
             kind = KINDS[target.kind]
             unfinished = kind.is_late or (kind.leaves_file and not force)
-            if now != change.before or (half_made and entry.found) or unfinished:
+            if is_stale(change, now) or (half_made and entry.found) or unfinished:
                 host.set_state(target, change.before)
         problems = _restore(host, host.masks(target), wanted)
     except Gone as error:
@@ -123,7 +120,7 @@ def _wanted(entry: Entry, change: StateChange, host: Host, *, half_made: bool) -
 
 def _on_the_way(change: StateChange, former: Iterable[CpuSet] = ()) -> frozenset[State]:
     """A partition gets its CPUs and its kind one after the other. ``former``: the CPUs of earlier runs."""
-    ends = frozenset({change.before, change.after})
+    ends = frozenset({_chosen(change.before), _chosen(change.after)})
     match change.before, change.after:
         case PartitionState() as before, PartitionState() as after:
             kinds: set[PartitionKind] = {before.kind, after.kind, "member"}
@@ -157,14 +154,13 @@ def _may_be_granted(entry: Entry, change: StateChange, now: State) -> bool:
     return False
 
 
+def _chosen(state: State) -> State:
+    return state.chosen if isinstance(state, Coalescing) else state
+
+
 def _written(state: State) -> State:
     """Without the note ``invalid`` of the kernel: the partition shares CPUs with another one."""
-    match state:
-        case PartitionState():
-            return replace(state, invalid="")
-        case CpuSet() | Number() | Coalescing() | Governor() | Word() | GuestCpus():
-            return state
-    assert_never(state)
+    return replace(state, invalid="") if isinstance(state, PartitionState) else _chosen(state)
 
 
 def _prior(before: CpuSet, taken: Iterable[CpuSet], thread: ThreadMask, *, half_made: bool) -> CpuSet:

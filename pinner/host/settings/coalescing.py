@@ -77,8 +77,7 @@ def set_coalescing(target: Target, state: Coalescing) -> None:
     except OSError as error:
         raise cards.failure(target, f"the driver refuses {state}", error) from None
     granted = coalescing_of(target)
-    # While the driver adapts them, the numbers are its own.
-    if granted != state and not (granted.is_adaptive and state.is_adaptive):
+    if granted.chosen != state.chosen:
         raise ApplyFailed(str(target), f"asked for {state}, the driver says {granted}", granted=str(granted))
 
 

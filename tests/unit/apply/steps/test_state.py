@@ -7,6 +7,7 @@ from support.values import MEMBER, NOON, isolated, make_run, root
 from pinner.apply import executor
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed, StalePlan
+from pinner.model.kinds import Coalescing
 
 SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
 MADE = StateChange(SCOPE, MEMBER, isolated("4-7"), "so")
@@ -94,3 +95,25 @@ def test_a_thread_outside_that_another_program_has_moved_since_keeps_its_mask(ho
     host.move(tid, "1")
     assert rollback(host, journal).state == "rolled_back"
     assert host.kernel()[tid] == "1"
+
+
+def test_numbers_that_a_driver_adapts_by_itself_are_no_other_programs(host, journal):
+    card = Target("coalescing", "ens1 2", None, "ens1")
+    host.states[card] = Coalescing(64, 32, is_adaptive=True)
+    fixed = StateChange(card, Coalescing(8, 16, is_adaptive=True), Coalescing(32, 32), "so")
+    assert apply(host, journal, fixed).state == "applied"
+    host.states[card] = Coalescing(96, 64, is_adaptive=True)  # a rollback that died had undone it
+    written = []
+    host.before_write = written.append
+    assert rollback(host, journal).state == "rolled_back"
+    assert written == []
+
+
+def test_an_adapting_driver_has_what_a_plan_wants_of_it(host, journal):
+    card = Target("coalescing", "ens1 2", None, "ens1")
+    host.states[card] = Coalescing(64, 32, is_adaptive=True)
+    adapting = StateChange(card, Coalescing(0), Coalescing(8, 16, is_adaptive=True), "so")
+    written = []
+    host.before_write = written.append
+    assert apply(host, journal, adapting).state == "applied"
+    assert written == []
