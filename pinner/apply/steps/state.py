@@ -119,7 +119,8 @@ def _wanted(entry: Entry, change: StateChange, host: Host, *, half_made: bool) -
 
 
 def _on_the_way(change: StateChange, former: Iterable[CpuSet] = ()) -> frozenset[State]:
-    """A partition gets its CPUs and its kind one after the other. ``former``: the CPUs of earlier runs."""
+    """A partition gets its CPUs and its kind one after the other, a card that adapts its numbers first. ``former``: the
+    CPUs of earlier runs."""
     ends = frozenset({_chosen(change.before), _chosen(change.after)})
     match change.before, change.after:
         case PartitionState() as before, PartitionState() as after:
@@ -127,6 +128,8 @@ def _on_the_way(change: StateChange, former: Iterable[CpuSet] = ()) -> frozenset
             return ends | {
                 PartitionState(kind, cpus) for kind, cpus in product(kinds, (before.cpus, after.cpus, *former))
             }
+        case Coalescing() as before, Coalescing() as after:
+            return ends | {replace(end, is_adaptive=False) for end in (before, after)}
     return ends | frozenset(former)
 
 

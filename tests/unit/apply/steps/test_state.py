@@ -117,3 +117,13 @@ def test_an_adapting_driver_has_what_a_plan_wants_of_it(host, journal):
     host.before_write = written.append
     assert apply(host, journal, adapting).state == "applied"
     assert written == []
+
+
+def test_a_rollback_that_died_after_the_numbers_of_an_adapting_driver_ends_when_it_is_repeated(host, journal):
+    """ice takes the numbers before it adapts them."""
+    card = Target("coalescing", "ens1 2", None, "ens1")
+    host.states[card] = Coalescing(64, 0, is_adaptive=True)
+    apply(host, journal, StateChange(card, host.states[card], Coalescing(32), "so"))
+    host.states[card] = Coalescing(64)
+    assert rollback(host, journal).state == "rolled_back"
+    assert host.states[card] == Coalescing(64, 0, is_adaptive=True)
