@@ -128,14 +128,15 @@ def _chosen(context: Context, housekeeping: CpuSet) -> dict[str, CpuSet]:
     for device in context.snapshot.topology.devices:
         if device.kind == "net" and device.description in known:
             known[device.name] = device.description
-    chosen = {}
+    chosen: dict[str, CpuSet] = {}
     for name, text in context.request.irq_cpus.items():
         if name not in known:
             raise Invalid("irq_cpus", f"{name}={text}", f"a device with interrupts: {listed(sorted(known), _NAMED)}")
         if not (cpus := CpuSet.parse(text, "irq_cpus")) <= housekeeping:
             expected = f"CPUs of {housekeeping}, the plan's housekeeping CPUs that no guest has"
             raise Invalid("irq_cpus", f"{name}={text}", expected)
-        chosen[known[name]] = cpus
+        if (others := chosen.setdefault(known[name], cpus)) != cpus:
+            raise Invalid("irq_cpus", f"{name}={text}", f"CPUs {others}: another name of this device has them")
     return chosen
 
 

@@ -116,6 +116,14 @@ def test_cpus_of_guests_and_unknown_devices_are_refused(devices, why):
         plan(host(*queues("0-31", 3)), chosen(**devices))
 
 
+def test_two_names_of_a_device_give_it_the_same_cpus():
+    taken = host(*queues("0-31", 3))
+    assert moved(plan(taken, chosen(**{"ens1": "2-3", NIC: "3,2"}))) == moved(plan(taken, chosen(ens1="2-3")))
+    for names in (("ens1", NIC), (NIC, "ens1")):
+        with pytest.raises(Invalid, match=rf"{names[1]}=0.*CPUs 3: another name of this device has them"):
+            plan(taken, chosen(**dict(zip(names, ("3", "0"), strict=True))))
+
+
 @pytest.mark.parametrize("value", ["", "x", "3-", "auto"])
 def test_cpus_of_a_device_are_a_list_and_need_a_plan_with_interrupts(value):
     with pytest.raises(Invalid, match="irq_cpus"):
