@@ -5,6 +5,7 @@ this finding ends the adaption.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from shlex import quote
 
 from pinner.model.change import StateChange, Target
@@ -71,6 +72,8 @@ def _wanted(card: RxCoalescing, request: Request) -> Wanted:
 def _commands(target: Target, state: State) -> Iterator[str]:
     # No card but one whose driver adapted the time gets this one.
     ends = isinstance(state, Coalescing) and state.usecs == FIXED_US and not state.is_adaptive
+    if isinstance(state, Coalescing) and state.is_adaptive:
+        yield from _commands(target, replace(state, is_adaptive=False))  # a driver that adapts its numbers takes none
     yield f"ethtool -C {quote(target.name)} {'adaptive-rx off ' if ends else ''}{state}"
 
 

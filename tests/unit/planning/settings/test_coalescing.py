@@ -94,7 +94,7 @@ def test_only_the_fix_of_its_finding_ends_the_adaption_of_cards_with_many_packet
     script = render(made)
     assert "\nethtool -C ens1 adaptive-rx off rx-usecs 32 rx-frames 32\n" in script
     assert "\nethtool -C ens2 adaptive-rx off rx-usecs 32\n" in script
-    assert "\n# ethtool -C ens1 adaptive-rx on\n" in script
+    assert "\n# ethtool -C ens1 rx-usecs 64 rx-frames 128\n# ethtool -C ens1 adaptive-rx on\n" in script
 
 
 def test_a_policy_ends_an_adaption_that_began_again_and_keeps_the_fixed_time():
