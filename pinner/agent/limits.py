@@ -10,7 +10,7 @@ from pinner.model.kinds import OF_GUESTS
 from pinner.model.outcome import measures
 from pinner.model.outcome.measures import GUEST_SERIES, HOST_SERIES, MAX_VALUES, ROWS
 from pinner.model.plan.plan import Plan
-from pinner.model.plan.request import Request
+from pinner.model.plan.request import Request, RequestedPin
 from pinner.model.policy import Drift
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
@@ -145,9 +145,13 @@ def _require_run(run: Run, host: str) -> None:
 
 def _require_request(request: Request) -> None:
     named = "guests", "processes", "placement", "released_guests", "excluded_guests", "excluded_processes", "irq_cpus"
+    require_text("request strategy", request.strategy)
     for name in named:
-        if (count := len(getattr(request, name))) > MAX_NAMES:
-            raise Invalid(f"request {name}", count, f"at most {MAX_NAMES} names")
+        values = getattr(request, name)
+        if len(values) > MAX_NAMES:
+            raise Invalid(f"request {name}", len(values), f"at most {MAX_NAMES} names")
+        for value in values:
+            require_text(f"request {name}", value.owner if isinstance(value, RequestedPin) else value)
 
 
 def _require_target(target: Target) -> None:

@@ -104,6 +104,16 @@ def test_an_id_is_used_once(trusted_by_nobody: LocalAgent, journal: StoredJourna
     assert results(journal)[-1] == ("run.apply", "refused: run_conflict")
 
 
+TEXT = "x" * (limits.MAX_TEXT + 1)
+LONG = (
+    Request(strategy=TEXT),
+    Request(guests=(TEXT,)),
+    Request(excluded_processes=("x", TEXT)),
+    Request(placement=(RequestedPin(TEXT, "all", cpus("0")),)),
+    Request(irq_cpus={TEXT: "0"}, remedies=("irqs",)),
+)
+
+
 @pytest.mark.parametrize(
     "plan",
     [
@@ -121,6 +131,7 @@ def test_an_id_is_used_once(trusted_by_nobody: LocalAgent, journal: StoredJourna
                 placement=tuple(RequestedPin("g", "vcpu", cpus("0"), n) for n in range(limits.MAX_NAMES + 1))
             ),
         ),
+        *(replace(make_plan(), request=request) for request in LONG),
         make_plan(host="another"),
     ],
 )
