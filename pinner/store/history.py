@@ -5,6 +5,7 @@ import errno
 import logging
 import os
 import re
+import shutil
 from collections.abc import Collection, Iterable, Mapping, Set
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ _OPTIONAL = PING_SERIES
 _LOSS_OF = ("drops", "packets_in", "packets_out")
 ENDED_FILES = 100
 """Files of ended guests, 52 MiB. Test systems start hundreds a day; a run's outcome reads the files within minutes."""
+ROOM = 1 << 20
+"""Free bytes without which no file is copied, each 5 s, for a series that it lacks; a copy has 0.7 MiB."""
 _SMALL_STEP_SECONDS = 60
 """If the clock was set back by less, nothing is kept until it has caught up: a month's values are worth more."""
 _EARLIEST = datetime(1980, 1, 1, tzinfo=UTC)
@@ -137,12 +140,14 @@ class HistoryFiles:
 
     def _added(self, file: Path, names: list[str]) -> list[str]:
         """RRDtool writes a larger copy for a new series, and does not say that the disk is full."""
-        if lacking := _lacking(rrdtool.info(str(file)), names):
+        lacking = _lacking(rrdtool.info(str(file)), names)
+        if lacking and shutil.disk_usage(self._folder).free >= ROOM:
             rrdtool.tune(str(file), *map(_source, lacking))
             file.chmod(0o600)
-        if lost := _lacking(rrdtool.info(str(file)), names):
-            self._failures.warn("%s: no room for %s; the disk may be full", file, ", ".join(lost))
-        return [name for name in names if name not in lost]
+            lacking = _lacking(rrdtool.info(str(file)), names)
+        if lacking:
+            self._failures.warn("%s: no room for %s; the disk may be full", file, ", ".join(lacking))
+        return [name for name in names if name not in lacking]
 
     def _file(self, subject: str) -> Path:
         """Raises Invalid for a name that could lead out of the folder."""

@@ -1,6 +1,7 @@
 """The history of measures on disk."""
 
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -129,6 +130,25 @@ def test_a_full_disk_costs_a_file_of_an_older_version_only_the_new_series(tmp_pa
     values = history.read(GUEST, BEGIN, BEGIN + timedelta(seconds=15), 5).values
     assert (values["delay_vcpu"], values["packets_in"]) == ((4.0, 4.0, 4.0), (None, None, 99.0))
     assert [file.name for file in tmp_path.iterdir()] == [f"{GUEST}.rrd"]
+
+
+def test_a_full_disk_costs_no_copies(tmp_path, caplog, monkeypatch):
+    """Each attempt to add a series copies the file."""
+    history, copied, tune = HistoryFiles(tmp_path), [], rrdtool.tune
+    monkeypatch.setattr(rrdtool, "tune", lambda *given: copied.append(given) or tune(*given))
+    space = shutil.disk_usage(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda _: space._replace(free=history_files.ROOM - 1))
+        for second in (5, 10, 15):
+            write_guest(history, second, delay_vcpu=4.0, ping=2.0, ping_loss=0.0)
+    assert copied == []
+    assert "no room for ping, ping_loss; the disk may be full" in caplog.text
+    for second in (20, 25):
+        write_guest(history, second, delay_vcpu=4.0, ping=2.0, ping_loss=0.0)
+    assert len(copied) == 1
+    values = history.read(GUEST, BEGIN, BEGIN + timedelta(seconds=25), 5).values
+    assert (values["delay_vcpu"][1:], values["ping"][3:]) == ((4.0,) * 4, (2.0, 2.0))
+    assert (tmp_path / f"{GUEST}.rrd").stat().st_size < history_files.ROOM
 
 
 def test_the_loss_follows_from_the_series_of_its_step_also_where_it_alone_is_asked_for(tmp_path):
