@@ -1,8 +1,9 @@
-"""Descriptions of the fields in the OpenAPI document: docstrings of the model and the schemas, else by name."""
+"""Descriptions of the fields in the OpenAPI document: docstrings of the model and the schemas."""
 
 import ast
 import inspect
 import pkgutil
+import re
 from collections import ChainMap
 from collections.abc import Iterator
 from importlib import import_module
@@ -13,6 +14,9 @@ from pinner.api.description.operations import Json
 from pinner.service import protocol
 
 _COMMON = {
+    "id": "Its id.",
+    "items": "The items of the page, in the order of the list.",
+    "name": "Its name.",
     "actor": "The person or program that asked for it.",
     "after": "After the change.",
     "at": "The time.",
@@ -43,7 +47,7 @@ _COMMON = {
     "uuid": "The guest's UUID.",
     "warnings": "What an operator should know before an apply.",
 }
-"""Descriptions of fields without a docstring, which mean the same in each class. Names describe the others."""
+"""Descriptions of fields without a docstring, which mean the same in each class."""
 _VALUES = {
     "AddedGuests": "NewGuests",
     "AnchorInput": "Anchor",
@@ -55,7 +59,6 @@ _VALUES = {
     "SignedHeadInput": "SignedHead",
 }
 """The model's values that requests become: fields of one name mean the same."""
-_SPELLED = {"cpu": "CPU", "cpus": "CPUs", "kib": "KiB", "mac": "MAC address", "vcpus": "vCPUs"}
 
 
 def described(name: str, schema: Json) -> Json:
@@ -64,15 +67,10 @@ def described(name: str, schema: Json) -> Json:
     texts = _DESCRIPTIONS.get("Page" if name.endswith("Page") else name, {})
     described = {}
     for field, field_schema in fields.items():
-        common = "" if "$ref" in field_schema else field_schema.get("const") or _COMMON.get(field) or _by_name(field)
+        common = "" if "$ref" in field_schema else field_schema.get("const") or _COMMON.get(field, "")
         text = field_schema.get("description") or texts.get(field, common)
         described[field] = field_schema | ({"description": on_one_line(text)} if text else {})
     return schema | {"properties": described} if fields else schema
-
-
-def _by_name(field: str) -> str:
-    words = [_SPELLED.get(word, word) for word in field.split("_")]
-    return f"Whether it is {' '.join(words[1:])}." if words[0] == "is" else f"The {' '.join(words)}."
 
 
 def _field_docstrings() -> dict[str, dict[str, str]]:
@@ -99,7 +97,9 @@ def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def on_one_line(docstring: str) -> str:
-    return " ".join(docstring.split())
+    """In Markdown, without what only Python's form of the value has."""
+    text = " ".join(docstring.split()).replace("``", "`")
+    return re.sub(r" JSON leaves [^.;]*out[^.;]*\.", "", text)
 
 
 _DESCRIPTIONS = _field_docstrings()

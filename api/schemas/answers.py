@@ -90,7 +90,9 @@ class Versions:
     name: str
     """The name of the service: pinner."""
     release: str
+    """The release of the software."""
     versions: tuple[Version, ...]
+    """The versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class PublicCheck:
     """One check of a part of the server."""
 
     name: str
+    """The name of the part."""
     ok: bool
     """Whether the part does its work."""
 
@@ -117,6 +120,7 @@ class Ready:
     status: State
     """ready: every check is good."""
     checks: tuple[PublicCheck, ...]
+    """The checks."""
 
 
 T = TypeVar("T")

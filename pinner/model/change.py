@@ -42,6 +42,7 @@ class Target:
     guest's kernel identifies its queue, because RPS ends with it."""
 
     kind: TargetKind
+    """The kind, as in the table."""
     owner: str
     """The UUID, process id, device or path of its owner."""
     part: int | None
@@ -82,6 +83,7 @@ class ThreadMask:
     tid: int
     started: int
     cpus: CpuSet
+    """The CPUs."""
 
     @property
     def key(self) -> ThreadKey:
@@ -93,8 +95,10 @@ class PartPin:
     """The pin of one part of a guest: a vCPU, an iothread, or the emulator threads."""
 
     kind: TargetKind
+    """emulator, vcpu or iothread."""
     part: int | None
     cpus: CpuSet
+    """The CPUs."""
 
     @property
     def key(self) -> tuple[TargetKind, int | None]:
@@ -156,6 +160,7 @@ class MemoryChange:
     before: Mapping[int, int]
     """Resident KiB by node id when the run began (/proc/PID/numa_maps)."""
     node: int
+    """The NUMA node to which it moves."""
     numatune: str
     """Nodes of the live numatune, if libvirt can change them; empty: only the kernel moves memory."""
     reason: str

@@ -31,6 +31,7 @@ class Readiness:
     status: State
     """ready: every check is good."""
     checks: tuple[Check, ...]
+    """The checks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ class Number:
     """A number of the kernel."""
 
     value: int
+    """The number."""
 
     def __str__(self) -> str:
         return str(self.value)
@@ -113,6 +114,7 @@ class Word:
     """What a file of the kernel holds, such as balance_performance, 0 or n/a."""
 
     word: str
+    """The word."""
 
     def __str__(self) -> str:
         return self.word

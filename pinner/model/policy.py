@@ -149,6 +149,7 @@ class Drift:
     actual: tuple[ThreadMask, ...]
     """Threads that may run elsewhere, with their masks; none for a target with a state."""
     cause: Cause
+    """Its cause, where pinner found one."""
     detail: str = ""
     """The cause in words: which cpuset, which service, since when. Empty where the cause says it all."""
     states: tuple[State, State] | None = None
@@ -178,11 +179,13 @@ class DriftReport:
 
     host: str
     at: datetime
+    """When the host was read."""
     mode: Mode | None
     """The policy's; null: there is none, and drift is measured from the last applied plan."""
     placement: str
     """The recorded placement's plan; else empty."""
     drifts: tuple[Drift, ...]
+    """The targets that differ from the placement."""
     unplaced: tuple[LeftOut, ...] = ()
     """Guests for which the policy has no place; of a placement by hand, parts of guests and processes."""
     proposed: str = ""

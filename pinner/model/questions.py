@@ -24,6 +24,7 @@ class GuestShape:
     """A guest's size. Raises Invalid where no guest can have it."""
 
     vcpus: int
+    """The number of vCPUs."""
     memory_kib: int = 0
     """KiB; 0: memory does not count."""
     page_kib: int = 0
@@ -45,8 +46,9 @@ class NewGuests:
 
     shape: GuestShape
     count: int = 1
+    """The number of guests."""
     strategy: str = ""
-    """Their flavor's; empty: none."""
+    """The strategy that their flavor asks for; empty: none."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MAX_NEW_GUESTS:
@@ -107,6 +109,7 @@ class Alternative:
     """Another place for a guest, compared with the plan."""
 
     kind: AlternativeKind
+    """The kind."""
     node: int | None
     """Id of the NUMA node; null for another kind."""
     cpus: CpuSet
@@ -134,6 +137,7 @@ class Explanation:
     terms: Mapping[str, float]
     """Without the cost of the change."""
     alternatives: tuple[Alternative, ...] = ()
+    """Other places, with their costs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,9 @@ class Snapshot:
     """Between the two samples of every load; 0: not measured."""
     topology: Topology
     guests: tuple[Guest, ...]
+    """The active guests."""
     processes: tuple[Process, ...]
+    """The processes."""
     baseline: CpuSet
     """Affinity of process 1. A thread with fewer CPUs was restricted by its owner."""
     dedicated: CpuSet = CpuSet()
@@ -106,6 +108,7 @@ class Snapshot:
     rings: tuple[RxRing, ...] | None = field(default=None, metadata=_UNLESS_READ)
     """Receive rings of cards."""
     governors: tuple[FrequencyDomain, ...] | None = field(default=None, metadata=_UNLESS_READ)
+    """Frequency governors; null: not read."""
     epp: tuple[EnergyDomain, ...] | None = field(default=None, metadata=_UNLESS_READ)
     """Energy preferences (EPP); empty: the driver has none."""
     resume_latency: tuple[WakeLimit, ...] | None = field(default=None, metadata=_UNLESS_READ)

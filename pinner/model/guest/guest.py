@@ -38,6 +38,7 @@ class Vcpu:
     """A vCPU of a guest, with its thread and its pin."""
 
     id: int
+    """The number of the vCPU, as libvirt counts."""
     thread: Thread | None
     """QEMU's thread that runs it; null while unplugged."""
     pin: CpuSet
@@ -49,6 +50,7 @@ class IoThread:
     """One of QEMU's iothreads."""
 
     id: int
+    """The number of the iothread, as libvirt counts."""
     thread: Thread | None
     """Its thread; null if QEMU has none."""
     pin: CpuSet
@@ -60,6 +62,7 @@ class Emulator:
 
     pin: CpuSet
     threads: tuple[Thread, ...]
+    """The threads."""
     policy: EmulatorPolicy = ""
     """The policy of a guest that Nova pinned."""
 
@@ -70,6 +73,7 @@ class Tap:
 
     name: str
     mac: str
+    """The guest's MAC address."""
     rx_packets: int
     """Packets from the guest."""
     tx_packets: int
@@ -85,9 +89,13 @@ class NovaIdentity:
     """The instance's names, as the domain's metadata or a notification has them; a field can be empty."""
 
     instance: str
+    """The instance's name."""
     project: str
+    """The project's name."""
     user: str
+    """The user's name."""
     flavor: str
+    """The flavor's name."""
     extra_specs: Mapping[str, str] = field(default_factory=dict)
     """The flavor's; in the metadata since Nova 32."""
     flavor_id: str = ""
@@ -135,6 +143,7 @@ class OperatorPin:
     """emulator, vcpu or iothread."""
     part: int | None
     cpus: CpuSet
+    """The CPUs."""
     written: Literal["definition", "live"]
     """definition: in the persistent one; live: only in the running guest, by a client of libvirt such as virsh."""
 
@@ -151,15 +160,19 @@ class Guest:
     state: GuestState
     """libvirt's, or migrating until a migration to or from this host has ended."""
     pid: int
+    """QEMU's process id."""
     vcpus: tuple[Vcpu, ...]
+    """The vCPUs."""
     emulator: Emulator
     iothreads: tuple[IoThread, ...]
+    """The threads of QEMU that do block I/O."""
     vhost_threads: tuple[Thread, ...]
     """Kernel threads outside its QEMU process (vhost-PID before Linux 6.4, kvm-pit/PID)."""
     memory_kib: int
     memory_per_node: Mapping[int, int]
     """Node id to resident KiB of QEMU (/proc/PID/numa_maps)."""
     taps: tuple[Tap, ...] = ()
+    """Its network interfaces."""
     pci: tuple[str, ...] = ()
     """Addresses of passed-through PCI devices."""
     persistent: bool = False

@@ -24,7 +24,9 @@ class GuestCell:
     """A NUMA node that the guest sees."""
 
     id: int
+    """Its number in the guest."""
     vcpus: CpuSet
+    """Numbers of its vCPUs."""
     memory_kib: int
     memory: MemoryBinding | None = None
     """The host's nodes of its memory (memnode); null: only the whole guest has nodes."""
@@ -67,6 +69,7 @@ class GuestTopology:
     """The sockets, cores and threads that a guest sees. Threads of a core have neighbouring vCPU numbers."""
 
     sockets: int
+    """Number of sockets."""
     cores: int
     """Cores of a socket, in all its dies and clusters."""
     threads: int

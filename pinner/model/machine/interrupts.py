@@ -21,7 +21,9 @@ class RoleCpus:
     """The CPUs of one role."""
 
     role: CpuRole
+    """What the CPUs are for."""
     cpus: CpuSet
+    """The CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Interrupt:
     cpus: CpuSet
     """CPUs that take it, where the kernel reports them; else those that it may use."""
     roles: tuple[RoleCpus, ...]
+    """These CPUs by role."""
     is_local: bool | None
     """Whether they are all on the device's node; null where it has none."""
     managed: bool | None

@@ -152,6 +152,7 @@ class Process:
     load: float
     """Per cent of one CPU over the sample, all threads together."""
     threads: tuple[Thread, ...]
+    """The threads."""
     immovable_reason: Immovable = ""
     """Why pinner moves none of its threads. A thread can have its own reason, too."""
     user: int | None = None

@@ -76,11 +76,14 @@ class Cpu:
     """A logical CPU. An id is null where the kernel does not report it (an offline CPU, a bare machine)."""
 
     id: int
+    """The kernel's number."""
     node: int | None
     socket: int | None
     """Id of its socket; where the kernel has only sets of CPUs, its number by lowest CPU."""
     die: int | None
+    """Id of its die."""
     core: int | None
+    """Id of its core."""
     l3: int | None
     """Index in Topology.l3_domains; null without a level-3 cache."""
     siblings: CpuSet
@@ -102,6 +105,7 @@ class Cache:
     """A cache of level 2 or higher."""
 
     level: int
+    """The level."""
     size_kib: int
     """KiB; 0: not reported."""
     cpus: CpuSet
@@ -129,12 +133,16 @@ class Node:
     """A NUMA node; it may have no CPU or no memory."""
 
     id: int
+    """The kernel's number."""
     cpus: CpuSet
+    """The CPUs."""
     memory_kib: int
     free_kib: int
+    """Free memory in KiB."""
     distances: Mapping[int, int]
     """Node id to the firmware's distance (10 is local); empty without a table."""
     hugepages: tuple[HugePages, ...] = ()
+    """Its huge pages by size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +150,7 @@ class Device:
     """A PCI function or a network interface."""
 
     kind: Literal["pci", "net"]
+    """pci: a PCI function; net: a network interface."""
     name: str
     """PCI address (0000:3b:00.0), or the interface's name."""
     node: int | None
@@ -155,7 +164,9 @@ class Kernel:
     """The host's kernel, as plans and checks need it."""
 
     release: str
+    """Its release, as uname(2) reports it."""
     command_line: str
+    """Its command line."""
     cgroup: Literal["v1", "v2", "none"]
     """Where the cpuset controller is mounted."""
     partitions: bool
@@ -174,6 +185,7 @@ class FrequencyDomain:
     """CPUs with one governor (a policy of the kernel's cpufreq)."""
 
     number: int
+    """The policy's number."""
     cpus: CpuSet
     """Its CPUs, also offline ones."""
     governor: Governor
@@ -197,11 +209,13 @@ class Topology:
     class has no slots, so that it can keep derived tables."""
 
     cpus: tuple[Cpu, ...]
+    """The CPUs."""
     nodes: tuple[Node, ...]
     kernel: Kernel
     l3_domains: tuple[CpuSet, ...] = ()
     """CPUs that share each level-3 cache."""
     devices: tuple[Device, ...] = field(default=())
+    """PCI functions and network interfaces."""
     caches: tuple[Cache, ...] = ()
     """Caches of level 2 and higher; empty where the kernel reports none."""
     clusters: tuple[CpuSet, ...] = ()

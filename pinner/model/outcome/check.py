@@ -27,6 +27,7 @@ class Subject:
     """The thing that a finding is about."""
 
     kind: SubjectKind
+    """The kind of thing."""
     name: str
     """Name of a NIC, guest or process, number of an IRQ or CPU, key of a sysctl."""
 
@@ -95,15 +96,18 @@ class CheckFinding:
     code: str
     """The check's; it never changes."""
     severity: Severity
+    """How bad it is."""
     subject: Subject
     message: str
     """The fault in one sentence."""
     evidence: tuple[Evidence, ...]
+    """Facts that show it."""
     why: str
     """Why it hurts."""
     source: str
     """The document that says so."""
     remedies: tuple[Remedy, ...]
+    """Lines that end or ease it."""
     is_fixable: bool = False
     """Whether a plan can cure it: `pinner plan --fix CODE`."""
 

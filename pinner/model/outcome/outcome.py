@@ -111,6 +111,7 @@ class MeasureOutcome:
     p: float
     """p-value of the two-sided test, after Holm's correction for the number of measures."""
     judgement: Judgement
+    """The test's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ class Outcome:
     judgement: Judgement
     """worse if one measure is worse; else better if one is better; no matter if no measure matters."""
     measures: tuple[MeasureOutcome, ...]
+    """The judgement of each measure."""
     windows: int
     """The number of windows that count."""
     void: tuple[str, ...]
@@ -195,7 +197,9 @@ class Comparison:
     """How one measure differs after a run; means in the unit."""
 
     before: float
+    """Mean of the steps before."""
     after: float
+    """Mean of the steps after."""
     difference: float
     """Median of the differences between a step after the run and one before it. Below 0: less than before."""
     higher: float
@@ -227,6 +231,7 @@ class Watch:
     """See pinner.outcome.watch."""
 
     state: WatchState
+    """The state."""
     at: datetime
     why: str
     """The state in words."""
@@ -252,6 +257,7 @@ class RunOutcome:
     """End of the measures after the run."""
     step: int
     measures: tuple[ObservedMeasure, ...]
+    """The measures."""
     notes: tuple[str, ...]
     """What is not known, and why."""
     is_final: bool
@@ -302,6 +308,7 @@ class Probe:
     actor: str
     origin: str
     state: ProbeState
+    """The state."""
     started_at: datetime
     order: tuple[Arm, ...]
     """Each window's placement, as drawn."""

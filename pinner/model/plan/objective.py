@@ -61,7 +61,9 @@ class Term:
     weight: float
     """Its factor in the tier."""
     before: float
+    """Its value for the host as it is."""
     after: float
+    """Its value after an apply."""
     asked: bool = True
     """Whether the request's strategy tries to lower it."""
     excused: float = field(default=0.0, metadata={"exclude_if": lambda excused: not excused})
@@ -82,6 +84,7 @@ class Objective:
     """The terms by which plans are compared."""
 
     terms: tuple[Term, ...] = ()
+    """Its terms, in the order of their tiers."""
 
     def tiers(self) -> Iterator[tuple[Term, ...]]:
         for tier in dict.fromkeys(term.tier for term in self.terms):

@@ -20,6 +20,7 @@ class Wanted:
 
     target: Target
     cpus: CpuSet
+    """Where its threads may run."""
     reason: str
     """Why it gets these CPUs."""
     state: State | None = None

@@ -57,6 +57,7 @@ class RequestedPin:
     kind: PinKind
     """The part of the guest (emulator: with the vhost threads; all: all its threads), or process."""
     cpus: CpuSet
+    """Where its threads may run."""
     part: int | None = None
     """The number of the vCPU or iothread; null for the other kinds."""
 

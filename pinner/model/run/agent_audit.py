@@ -86,9 +86,11 @@ class SignedHead:
     seq: int
     """Number of the chain's last record."""
     hash: str
+    """The hash of that record."""
     centre_seq: int
     """Number of the centre's record that the agent saw last; 0: none."""
     centre_hash: str
+    """The hash of that record."""
     at: str
     """The agent's clock, ISO 8601."""
     key: str
@@ -139,7 +141,9 @@ class Anchor:
     """The signed heads of all hosts at one moment, to be kept elsewhere. A later trail must still contain them."""
 
     version: int
+    """The version of this format."""
     heads: tuple[SignedHead, ...]
+    """The signed head of each host."""
 
 
 ALL_RUNS = "all runs"

@@ -74,8 +74,11 @@ class Entry:
     seq: int
     """Its number in the run, from 1."""
     change: Change
+    """The change."""
     state: EntryState
+    """The state."""
     at: datetime
+    """The time of the state."""
     error: str = ""
     """Why the change failed, was gone or is stuck; else empty."""
     found: tuple[ThreadMask, ...] = ()
@@ -112,6 +115,7 @@ class Run:
 
     id: str
     kind: RunKind
+    """The kind."""
     host: str
     plan: str
     """The id; of a rollback, that of the run that it undoes; empty if it undoes all runs."""
@@ -120,6 +124,7 @@ class Run:
     origin: str
     """The caller's address, or the CLI's terminal; as the agent's caller claimed."""
     state: RunState
+    """The state."""
     started_at: datetime
     ended_at: datetime | None = None
     persist: bool = False

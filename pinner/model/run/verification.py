@@ -38,6 +38,7 @@ class TrailFinding:
 
     kind: FindingKind
     trail: Literal["centre", "agent"]
+    """The wrong or incomplete trail."""
     host: str
     """The agent's; empty: only the centre is concerned."""
     record: int
@@ -45,6 +46,7 @@ class TrailFinding:
     run: str
     """The record's; may be empty."""
     message: str
+    """What is wrong, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Verification:
     head: str
     """Hash of the centre's last correct record."""
     agents: tuple[AgentTrail, ...]
+    """Each agent's part."""
     findings: tuple[TrailFinding, ...]
     """What is wrong, at most MAX_FINDINGS of each kind."""
     without_trail: int = 0

@@ -48,6 +48,7 @@ class CardQueues:
     most: int
     """The driver's largest number."""
     is_up: bool = True
+    """Whether the interface is up."""
 
     @property
     def target(self) -> Target:
@@ -113,6 +114,7 @@ class RefusedSetting:
 
     interface: str
     setting: Setting
+    """The setting."""
     why: str
     """The driver's error."""
 
@@ -124,6 +126,7 @@ class RpsQueue:
     interface: str
     index: int
     queue: int
+    """The number of the queue."""
     cpus: CpuSet
     """CPUs of rps_cpus; empty: RPS is off."""
 
@@ -145,6 +148,7 @@ class GuestQueue:
     index: int
     """ifindex in the guest."""
     queue: int
+    """The number of the queue."""
     vcpus: CpuSet
     """vCPUs of rps_cpus, by the numbers of the guest's kernel; empty: RPS is off."""
 
@@ -161,6 +165,7 @@ class GuestRps:
     online: CpuSet = CpuSet()
     """Online vCPUs, by the numbers of the guest's kernel."""
     queues: tuple[GuestQueue, ...] = ()
+    """The queues."""
     unread: str = ""
     """Why the guest's agent does not tell them; else empty."""
 

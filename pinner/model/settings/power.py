@@ -23,6 +23,7 @@ class EnergyDomain:
     """CPUs with one energy preference (a policy of the kernel's cpufreq)."""
 
     number: int
+    """The policy's number."""
     cpus: CpuSet
     """Its CPUs, also offline ones."""
     preference: Word
@@ -46,6 +47,7 @@ class WakeLimit:
     """How long a CPU may take to wake."""
 
     cpu: int
+    """The CPU's number."""
     limit: Word
     """Microseconds; 0: no limit; n/a: it may not sleep at all."""
     slowest_us: int = 0
