@@ -28,11 +28,13 @@ from support.system.kernel import masks
 
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
+from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
 from pinner.model.outcome.outcome import DEFAULT_SECONDS, MIN_SECONDS, Probe
 from pinner.model.plan.plan import Plan
-from pinner.model.plan.request import Request
+from pinner.model.plan.request import Request, RequestedPin
 from pinner.model.run.audit import Caller
+from pinner.model.run.journal import ApplyOptions
 from pinner.service.local import ServiceParts
 
 ANN = Caller("ann", "test", "")
@@ -149,6 +151,39 @@ def test_a_plan_that_puts_a_guest_on_the_busiest_cpu_is_worse(
     by_name = {each.measure.name: each for each in found.outcome.measures}
     assert by_name["run_delay"].judgement == "worse", found
     assert found.outcome.judgement == "worse", found
+
+
+@pytest.mark.skipif(
+    os.environ.get("PINNER_PROBES") != "all", reason="short windows tell too little now and then: make test-probes"
+)
+@LOAD
+@MEASURES
+def test_a_tournament_ranks_the_busiest_cpu_last_and_keeps_the_winner(
+    quick: ServiceParts, guest: Guest, clock: QuickClock
+) -> None:
+    """The guest is on the busiest CPU first. One plan puts it on another CPU, the other plan on both."""
+    parts, before = quick, masks(guest.pid)
+
+    def by_hand(cpus: list[int]) -> str:
+        pin = RequestedPin(guest.uuid, "vcpu", CpuSet.of(cpus), 0)
+        return parts.service.plan("h1", Request(placement=(pin,)), None, 0.0, ANN).id
+
+    with busy_processes(3, ONLINE[:1]):
+        first = parts.service.apply(by_hand(ONLINE[:1]), ApplyOptions(allow_worse=True), ANN)
+        list(parts.service.follow(first.id))
+        free, both = by_hand(ONLINE[1:2]), by_hand(ONLINE[:2])
+        wait_until(lambda: steps(parts, guest, clock.now) >= 1, START_SECONDS)
+        begun = parts.service.probe(free, 10, MIN_SECONDS, ANN, (both,), keep=True)
+        parts.probes.wait(begun.id)
+    found = parts.service.probe_by_id(begun.id)
+    assert (found.state, found.why, found.left) == ("ended", "", ""), found
+    assert found.ranking is not None
+    assert (found.ranking.places[-1].arm, found.winner in (free, both)) == ("current", True), found
+    assert os.sched_getaffinity(guest.vcpus[0].thread.tid) == set(ONLINE[1:2] if found.winner == free else ONLINE[:2])
+    for run in (found.kept, first.id):
+        list(parts.service.follow(parts.service.rollback(run, ANN).id))
+    after = masks(guest.pid)
+    assert only(after, before) == only(before, after)
 
 
 # -- killed --
