@@ -41,7 +41,7 @@ def _drops(reading: HostReading) -> Iterator[Found]:
             Evidence("tx_queue_len", nic.queue_length, "packets"),
             Evidence("queues", nic.tx_queues),
             Evidence("vCPUs", len(guest.vcpus)),
-            Evidence("vhost threads", len(_vhosts(guest))),
+            Evidence("vhost threads", len(vhosts(guest))),
             *(split(worst) if (worst := _worst(guest, waits)) else ()),
         )
         stopped = f", while it is {guest.state}" if guest.state in _STOPPED else ""
@@ -61,7 +61,7 @@ def _drops(reading: HostReading) -> Iterator[Found]:
 
 def _worst(guest: Guest, waits: Waits) -> Waiting | None:
     """The waiting of the threads that take the packets; none where it is not known."""
-    threads = (*_vhosts(guest), *(vcpu.thread for vcpu in guest.vcpus if vcpu.thread))
+    threads = (*vhosts(guest), *(vcpu.thread for vcpu in guest.vcpus if vcpu.thread))
     known = []
     for thread in threads:
         with suppress(NotKnown):
@@ -81,7 +81,7 @@ def _more_queues(guest: Guest, nic: Nic) -> Iterator[Remedy]:
         yield Remedy(f"ethtool -L DEVICE combined {queues}", f"in guest {guest.name}", "guest owner")
 
 
-def _vhosts(guest: Guest) -> list[Thread]:
+def vhosts(guest: Guest) -> list[Thread]:
     """Kernel threads before Linux 6.4, and threads of QEMU since."""
     threads = (*guest.vhost_threads, *guest.emulator.threads)
     return [thread for thread in threads if thread.name.startswith("vhost-")]
@@ -101,7 +101,7 @@ def _short_queue(reading: HostReading) -> Iterator[Found]:
 
 def _no_vhost(reading: HostReading) -> Iterator[Found]:
     for guest in reading.snapshot.guests:
-        if guest.taps and guest.state == "running" and not guest.unread and not _vhosts(guest):
+        if guest.taps and guest.state == "running" and not guest.unread and not vhosts(guest):
             names = [tap.name for tap in guest.taps]
             yield Found(
                 Subject("guest", guest.name),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from support.made_up.checks.check_cases_hosts import main_loop
 from support.made_up.checks.check_cases_network import counters, softnet
 from support.made_up.readings import Seen, counted, findings, nic, placed, reading
 
@@ -60,6 +61,16 @@ def test_a_longer_queue_gives_a_paused_guest_no_time():
     paused = replace(of, snapshot=replace(of.snapshot, guests=(replace(guest, state="paused"),)))
     found = named(paused, "tap-drops")
     assert found.message.endswith("packets/s that come from the host, while it is paused")
+    assert found.remedies == ()
+
+
+def test_an_iothread_takes_no_packets_from_the_main_loop():
+    of = main_loop(80.0)
+    assert named(of, "guest-without-iothread").remedies
+    (guest,) = of.snapshot.guests
+    without = replace(guest, vhost_threads=(), emulator=replace(guest.emulator, threads=guest.emulator.threads[:1]))
+    found = named(replace(of, snapshot=replace(of.snapshot, guests=(without,))), "guest-without-iothread")
+    assert found.message.endswith("uses 80 % of a CPU, and copies the packets of its taps")
     assert found.remedies == ()
 
 
