@@ -18,7 +18,7 @@ from pinner.host.processes.sampling import Scanner
 from pinner.host.settings import table
 from pinner.host.settings.coalescing import received, with_packet_rates
 from pinner.host.settings.irqbalance import read_balancers
-from pinner.host.settings.row import Facts
+from pinner.host.settings.row import AskGuests, Facts
 from pinner.host.virt.guests import without_recorded_pins
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
@@ -28,7 +28,6 @@ from pinner.model.kinds import SETTINGS, TargetKind
 from pinner.model.machine.process import Process
 from pinner.model.machine.topology import Topology
 from pinner.model.run.journal import RecordedPins
-from pinner.model.settings.cards import GuestRps
 from pinner.model.snapshot import OvsMasks, Snapshot
 
 LIVE = Path("/")
@@ -58,7 +57,7 @@ class SnapshotInputs:
     minimum_cores: int = 1
     weights: Mapping[str, float] = field(default_factory=dict)
     ovs_masks: Callable[[], OvsMasks] = OvsMasks
-    guest_rps: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None
+    ask_guests: AskGuests | None = None
     """None: no guest is asked."""
     scanner: Scanner | None = None
     sleep: Callable[[float], None] = time.sleep
@@ -95,7 +94,7 @@ def take_snapshot(
         balancers=read_balancers(root, processes),
         guests=guests,
         governors=governors,
-        ask_guests=inputs.guest_rps,
+        ask_guests=inputs.ask_guests,
     )
     taken = _without_settings(facts, host, topology, inputs, now)
     taken = replace(

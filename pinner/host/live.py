@@ -9,7 +9,7 @@ from pinner.host.kernel.cpu_clocks import KnownMasks
 from pinner.host.kernel.partitions import UnitReader
 from pinner.host.processes import lineage, qemu, sampling
 from pinner.host.settings import table
-from pinner.host.settings.guest_rps import LimitedAgents
+from pinner.host.settings.inside.agent import LimitedAgents
 from pinner.host.virt import domain_xml
 from pinner.host.virt.guests import cell_pins, pinned_by_nova
 from pinner.host.virt.libvirt import Libvirt

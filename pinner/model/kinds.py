@@ -163,7 +163,7 @@ class Kind:
     """None: the kind has threads, or is never planned."""
     remedy: SettingName | None = None
     """None: the kind is no setting."""
-    room: Literal["", "power"] = ""
+    room: Literal["", "inside", "power"] = ""
     """The room of its modules in planning/settings and host/settings."""
     summary: str = ""
     """What a plan that is asked for the setting does."""
@@ -218,6 +218,7 @@ _ROWS = (
         order=0,
         state=GuestCpus,
         remedy="guest-rps",
+        room="inside",
         summary="RPS inside guests whose virtio cards have fewer queues than vCPUs, through their guest agents",
         has_part=True,
     ),

@@ -14,7 +14,8 @@ from pinner.model.kinds import KINDS, Number, State, TargetKind
 from pinner.model.machine.interrupts import Balancer, DeviceIrqs
 from pinner.model.machine.process import Process, Thread
 from pinner.model.machine.topology import FrequencyDomain, Topology
-from pinner.model.settings.cards import CardQueues, GuestRps, RefusedSetting, RpsQueue, RxCoalescing, RxRing
+from pinner.model.settings.cards import CardQueues, RefusedSetting, RpsQueue, RxCoalescing, RxRing
+from pinner.model.settings.inside import GuestRps
 from pinner.model.settings.power import EnergyDomain, WakeLimit
 
 OVS = "Open vSwitch (DPDK)"

@@ -31,7 +31,7 @@ from pinner.host.processes.ovs import Ovsdb
 from pinner.host.processes.reservations import AffinityOwners
 from pinner.host.processes.sampling import Scanner
 from pinner.host.reading.sampler import take_reading
-from pinner.host.settings.guest_rps import GuestRpsReader
+from pinner.host.settings.inside.guests import InsideReader
 from pinner.host.virt.libvirt import Libvirt
 from pinner.host.virt.libvirt_events import OwnPins
 from pinner.host.watch.events import HostWatcher, checks
@@ -144,7 +144,7 @@ def _snapshots(
         minimum_cores=config.host.minimum_cores,
         weights=dict(config.objective),
         ovs_masks=Ovsdb(Path(config.host.ovsdb)).masks,
-        guest_rps=GuestRpsReader(libvirt).read if config.libvirt.guest_agents else None,
+        ask_guests=InsideReader(libvirt).read if config.libvirt.guest_agents else None,
         scanner=Scanner(LIVE),
         sleep=sleep,
     )

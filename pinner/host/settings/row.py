@@ -5,24 +5,23 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from pinner.host.kernel import beneath, files
+from pinner.host.settings.inside.agent import Agents
+from pinner.host.settings.inside.guests import Question
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.guest.guest import Guest
-from pinner.model.kinds import State
+from pinner.model.kinds import State, TargetKind
 from pinner.model.machine.interrupts import Balancer
 from pinner.model.machine.process import Process
-from pinner.model.settings.cards import GuestRps, RefusedSetting
+from pinner.model.settings.cards import RefusedSetting
+from pinner.model.settings.inside import GuestSettings
 
 S = TypeVar("S", bound=State)
-
-
-class Agents(Protocol):
-    def ask_guest_agent(self, guest: str, command: str) -> str:
-        """Command and answer are JSON. Raises Gone, Busy, ApplyFailed."""
+AskGuests = Callable[[tuple[Guest, ...], Mapping[TargetKind, Question]], Mapping[TargetKind, tuple[GuestSettings, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Facts:
     balancers: tuple[Balancer, ...] = ()
     guests: tuple[Guest, ...] = ()
     governors: Mapping[int, str] = field(default_factory=dict)
-    ask_guests: Callable[[tuple[Guest, ...]], tuple[GuestRps, ...]] | None = None
+    ask_guests: AskGuests | None = None
     """None: no guest is asked."""
     refused: list[RefusedSetting] = field(default_factory=list)
 
@@ -51,8 +50,9 @@ class HostRow(Generic[S]):
     set_state: Callable[[Access, Target, S], None]
     """Sets and reads back. Raises Gone, NotPermitted, ApplyFailed, Invalid for another target."""
     read: Callable[[Facts], object] | None = None
-    """The value of the snapshot's field, None where it is not known (another root, an old kernel); without a reader,
-    there is no field."""
+    """The value of the snapshot's field, None where it is not known (another root, an old kernel)."""
+    inside: Question | None = None
+    """In place of ``read``, for a setting inside guests. Without both, there is no field."""
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pinner.host.settings.row import Access, Agents, Facts, HostRow
+from pinner.host.settings.inside.agent import Agents
+from pinner.host.settings.row import Access, Facts, HostRow
 from pinner.model.change import Target
 from pinner.model.errors import Invalid
 from pinner.model.kinds import KINDS, WITH_STATE, State, TargetKind
@@ -13,8 +14,8 @@ from pinner.model.kinds import KINDS, WITH_STATE, State, TargetKind
 
 def _row(kind: TargetKind) -> HostRow[Any]:
     row = getattr(import_module(f"{__package__}.{KINDS[kind].path.replace('/', '.')}"), "ROW", None)
-    if not isinstance(row, HostRow) or (row.read is None) != (KINDS[kind].remedy is None):
-        raise TypeError(f"host/settings/{KINDS[kind].path}.py needs a ROW, with read for a setting")
+    if not isinstance(row, HostRow) or ((row.read or row.inside) is None) != (KINDS[kind].remedy is None):
+        raise TypeError(f"host/settings/{KINDS[kind].path}.py needs a ROW, with read or inside for a setting")
     return row
 
 
@@ -35,7 +36,12 @@ def set_state(root: Path, target: Target, state: State, agents: Agents | None = 
 
 
 def read(facts: Facts, only: Collection[TargetKind]) -> dict[str, Any]:
-    return {KINDS[kind].module: row.read(facts) for kind, row in ROWS.items() if row.read and kind in only}
+    rows = {kind: row for kind, row in ROWS.items() if kind in only}
+    questions = {kind: row.inside for kind, row in rows.items() if row.inside}
+    answers = facts.ask_guests(facts.guests, questions) if facts.ask_guests and questions else {}
+    return {KINDS[kind].module: row.read(facts) for kind, row in rows.items() if row.read} | {
+        KINDS[kind].module: answers.get(kind) for kind in questions
+    }
 
 
 def _row_of(target: Target) -> HostRow[Any]:

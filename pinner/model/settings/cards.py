@@ -1,12 +1,11 @@
-"""Settings of network cards: receive rings, queues, coalescing, and receive packet steering (RPS), also inside guests.
-A guest's agent tells its part. Where it lies, only the guest itself is written to."""
+"""Settings of network cards: receive rings, queues, coalescing, and receive packet steering (RPS)."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Coalescing, GuestCpus, Number, State
+from pinner.model.kinds import Coalescing, Number, State
 
 if TYPE_CHECKING:
     from pinner.model.machine.topology import Topology
@@ -137,46 +136,3 @@ class RpsQueue:
     @property
     def states(self) -> dict[Target, State]:
         return {self.target: self.cpus}
-
-
-@dataclass(frozen=True, slots=True)
-class GuestQueue:
-    """A receive queue of an interface in a guest, and the CPUs for its packets."""
-
-    interface: str
-    """Its name in the guest."""
-    index: int
-    """ifindex in the guest."""
-    queue: int
-    """The number of the queue."""
-    vcpus: CpuSet
-    """vCPUs of rps_cpus, by the numbers of the guest's kernel; empty: RPS is off."""
-
-
-@dataclass(frozen=True, slots=True)
-class GuestRps:
-    """Receive queues of virtio cards that have fewer queues than the guest has vCPUs."""
-
-    guest: str
-    """The guest's UUID."""
-    name: str
-    boot: str = ""
-    """The guest kernel's boot_id: masks end with the boot. Empty: not read."""
-    online: CpuSet = CpuSet()
-    """Online vCPUs, by the numbers of the guest's kernel."""
-    queues: tuple[GuestQueue, ...] = ()
-    """The queues."""
-    unread: str = ""
-    """Why the guest's agent does not tell them; else empty."""
-
-    def target(self, queue: GuestQueue) -> Target:
-        owner = f"{self.guest} {self.boot} {queue.interface} {queue.index}"
-        return Target("guest_rps", owner, queue.queue, f"{self.name} {queue.interface}")
-
-    @property
-    def as_target(self) -> Target:
-        return Target("guest", self.guest, None, self.name)
-
-    @property
-    def states(self) -> dict[Target, State]:
-        return {self.target(queue): GuestCpus(queue.vcpus) for queue in self.queues}

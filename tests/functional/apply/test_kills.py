@@ -24,7 +24,7 @@ from support.system.kernel import THREADS, masks, process
 from support.values import MEMBER, cpus, isolated
 
 from pinner.host.live import LiveHost
-from pinner.host.settings import guest_rps
+from pinner.host.settings.inside import guest_rps
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet

@@ -22,7 +22,7 @@ from support.values import make_run
 from pinner.apply import executor
 from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
 from pinner.host.live import LiveHost
-from pinner.host.settings.guest_rps import GuestRpsReader
+from pinner.host.settings.inside.guests import InsideReader
 from pinner.host.virt import libvirt as libvirt_module
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
@@ -94,7 +94,7 @@ class Runs:
     def plan(self) -> Plan:
         taken = take_snapshot(
             LIVE, "here", self._libvirt, sample_seconds=0.0, now=now, only=["guest_rps"],
-            inputs=SnapshotInputs(guest_rps=GuestRpsReader(self._libvirt).read),
+            inputs=SnapshotInputs(ask_guests=InsideReader(self._libvirt).read),
         )  # fmt: skip
         made = planner.plan(taken, "snapshot", Request(remedies=("guest-rps",)))
         return replace(made, changes=tuple(each for each in made.changes if each.target.kind == "guest_rps"))

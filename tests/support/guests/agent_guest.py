@@ -15,11 +15,13 @@ from lab import kvm
 from support.guests.measured_host import wait_until
 
 from pinner.host.inventory import LIVE
-from pinner.host.settings.guest_rps import GuestRpsReader
+from pinner.host.settings import table
+from pinner.host.settings.inside.guests import InsideReader
+from pinner.host.settings.row import Facts
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.settings.cards import GuestRps
+from pinner.model.settings.inside import GuestRps
 
 AGENT = shutil.which("qemu-ga", path=f"{os.environ['PATH']}:/usr/sbin")
 BOOT_SECONDS = 180
@@ -55,7 +57,9 @@ class AgentGuest:
 
     def rps(self, libvirt: Libvirt) -> GuestRps:
         """The RPS of the guest, as its agent tells it."""
-        (found,) = GuestRpsReader(libvirt).read(each for each in libvirt.guests(LIVE) if each.name == self.name)
+        guests = tuple(each for each in libvirt.guests(LIVE) if each.name == self.name)
+        facts = Facts(LIVE, guests=guests, ask_guests=InsideReader(libvirt).read)
+        (found,) = table.read(facts, ["guest_rps"])["guest_rps"]
         return found
 
     def queues(self, libvirt: Libvirt) -> list[Target]:

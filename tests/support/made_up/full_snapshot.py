@@ -18,7 +18,8 @@ from pinner.model.kinds import Governor, PartitionState, Word
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.process import CpuLimit, CpuQuota, Process, Thread
 from pinner.model.machine.topology import Cache, Device, FrequencyDomain, HugePages, Topology
-from pinner.model.settings.cards import CardQueues, GuestQueue, GuestRps, RpsQueue, RxCoalescing, RxRing
+from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRing
+from pinner.model.settings.inside import GuestQueue, GuestRps
 from pinner.model.settings.power import EnergyDomain, WakeLimit
 from pinner.model.snapshot import Snapshot
 

@@ -19,7 +19,8 @@ from pinner.model.kinds import Governor, Word
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.process import Process
 from pinner.model.machine.topology import Device, FrequencyDomain, Topology
-from pinner.model.settings.cards import CardQueues, GuestQueue, GuestRps, RpsQueue, RxCoalescing, RxRing
+from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRing
+from pinner.model.settings.inside import GuestQueue, GuestRps
 from pinner.model.settings.power import WakeLimit
 from pinner.model.snapshot import Snapshot
 

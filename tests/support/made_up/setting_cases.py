@@ -16,8 +16,9 @@ from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import FAST, FrequencyDomain
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.settings.cards import CardQueues, GuestQueue, GuestRps, RpsQueue, RxCoalescing, RxRing
+from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRing
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE
+from pinner.model.settings.inside import GuestQueue, GuestRps
 from pinner.model.settings.power import PERFORMANCE, SHALLOW, EnergyDomain, WakeLimit
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner

@@ -19,7 +19,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy
 from pinner.model.kinds import GuestCpus
 from pinner.model.run.journal import Entry
-from pinner.model.settings.cards import GuestQueue, GuestRps
+from pinner.model.settings.inside import GuestQueue, GuestRps
 
 GUESTS = [f"g{number}" for number in range(12)]
 

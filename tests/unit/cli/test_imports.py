@@ -48,7 +48,7 @@ OWN = (
     "planning.settings.coalescing",
     "planning.settings.cpu_weights",
     "planning.settings.power",
-    "planning.settings.guest_rps",
+    "planning.settings.inside",
     "planning.settings.irqbalance",
     "planning.settings.irqs",
     "planning.packing.optimal",

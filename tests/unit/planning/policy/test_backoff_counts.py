@@ -18,7 +18,7 @@ from pinner.model.policy import (
     Backoff,
     Drift,
 )
-from pinner.model.settings.cards import GuestQueue, GuestRps
+from pinner.model.settings.inside import GuestQueue, GuestRps
 from pinner.planning.policy.backoff_counts import (
     after_failures,
     after_reconcile,

@@ -10,13 +10,16 @@ from support.fakes.guest_agents import BOOT, MAC, NET, UUID, MadeUpGuest, queue_
 from support.hosts import cpus
 
 from pinner.host.inventory import LIVE
-from pinner.host.settings import guest_rps, table
-from pinner.host.settings.guest_rps import FIRST_PAUSE, LONGEST_PAUSE, GuestAgent, GuestRpsReader, LimitedAgents
+from pinner.host.settings import table
+from pinner.host.settings.inside import agent as conversations
+from pinner.host.settings.inside import guest_rps
+from pinner.host.settings.inside.agent import GuestAgent, LimitedAgents
+from pinner.host.settings.inside.guests import FIRST_PAUSE, LONGEST_PAUSE, InsideReader
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
 from pinner.model.guest.guest import Tap
 from pinner.model.kinds import GuestCpus
-from pinner.model.settings.cards import GuestQueue, GuestRps
+from pinner.model.settings.inside import GuestQueue, GuestRps
 
 HUNG = Busy("guest", "libvirt: guest agent is not responding", overdue=False)
 
@@ -39,7 +42,11 @@ class Clock:
 
 
 def read(made, *guests, clock=None):
-    return GuestRpsReader(made, clock or Clock()).read(guests or (guest(),))
+    return ask(InsideReader(made, clock or Clock()), *guests)
+
+
+def ask(reader, *guests):
+    return reader.read(guests or (guest(),), {"guest_rps": guest_rps.ROW.inside})["guest_rps"]
 
 
 def test_the_queues_of_a_virtio_card_are_read_and_every_file_is_closed():
@@ -152,19 +159,19 @@ def test_an_agent_that_hangs_is_asked_once_and_then_not_for_a_while_and_other_gu
             raise HUNG
 
     calls = []
-    reader = GuestRpsReader(Agents(), clock)
-    hung, fine = reader.read([guest(), other])
+    reader = InsideReader(Agents(), clock)
+    hung, fine = ask(reader, guest(), other)
     assert ("not responding" in hung.unread, fine.unread, len(calls)) == (True, "", 1)
-    hung, fine = reader.read([guest(), other])
+    hung, fine = ask(reader, guest(), other)
     assert hung.unread == f"its agent did not answer in time, or slowly; it is asked again in {FIRST_PAUSE:.0f} s"
     assert (fine.unread, len(calls)) == ("", 1)
     pauses = []
     for _ in range(9):
         clock.now += LONGEST_PAUSE
-        reader.read([guest(), other])
+        ask(reader, guest(), other)
         pauses.append(reader._pauses[UUID].seconds)
     assert (pauses[:2], pauses[-1], len(calls)) == ([120, 240], LONGEST_PAUSE, 10)
-    reader.read([other])
+    ask(reader, other)
     assert reader._pauses == {}
 
 
@@ -172,12 +179,12 @@ def test_a_guest_whose_agent_does_not_run_is_asked_at_each_snapshot():
     """It may be starting: a policy sets its masks soon after the agent runs."""
     made = MadeUpGuest()
     made.hostile["guest-file-open"] = Busy("guest", "libvirt: QEMU guest agent is not connected", overdue=False)
-    reader = GuestRpsReader(made, Clock())
+    reader = InsideReader(made, Clock())
     for _ in range(2):
-        (found,) = reader.read([guest()])
+        (found,) = ask(reader)
         assert "not connected" in found.unread
     made.hostile.clear()
-    (found,) = reader.read([guest()])
+    (found,) = ask(reader)
     assert (found.unread, len(found.queues)) == ("", 1)
 
 
@@ -191,7 +198,7 @@ def test_a_snapshot_does_not_wait_for_many_guests_that_hang():
             raise HUNG
 
     many = [guest(number, uuid=f"{UUID[:-3]}{number:03}") for number in range(1, 101)]
-    found = GuestRpsReader(Agents(), clock).read(many)
+    found = ask(InsideReader(Agents(), clock), *many)
     assert len(calls) == 5
     assert found[-1].unread == "other guests' agents took too long"
 
@@ -199,27 +206,27 @@ def test_a_snapshot_does_not_wait_for_many_guests_that_hang():
 def test_a_guest_that_answers_each_snapshot_slowly_takes_a_part_of_the_time_only():
     clock, made, times = Clock(), MadeUpGuest(), []
     made.before = lambda: setattr(clock, "now", clock.now + 0.2)
-    reader = GuestRpsReader(made, clock)
+    reader = InsideReader(made, clock)
     for _ in range(3600):
         began = clock.now
-        (found,) = reader.read([guest()])
+        (found,) = ask(reader)
         times.append(clock.now - began)
         assert not found.unread or "slowly" in found.unread
         clock.now += 1
     assert times[0] > 3
-    assert sum(times) < guest_rps.ALLOWED + times[0] + guest_rps.REFILL * (clock.now - 1000)
+    assert sum(times) < conversations.ALLOWED + times[0] + conversations.REFILL * (clock.now - 1000)
     made.before = lambda: None
     clock.now += LONGEST_PAUSE
-    assert reader.read([guest()])[0].unread == ""
+    assert ask(reader)[0].unread == ""
 
 
 def test_a_guest_that_is_slow_once_is_asked_again_at_once():
     clock, made = Clock(), MadeUpGuest()
-    reader = GuestRpsReader(made, clock)
+    reader = InsideReader(made, clock)
     made.before = lambda: setattr(clock, "now", clock.now + 0.2)
-    assert reader.read([guest()])[0].unread == ""
+    assert ask(reader)[0].unread == ""
     made.before = lambda: None
-    assert [reader.read([guest()])[0].unread for _ in range(100)] == [""] * 100
+    assert [ask(reader)[0].unread for _ in range(100)] == [""] * 100
 
 
 def test_a_guest_cannot_have_more_vcpus_or_cards_than_libvirt_gave_to_it():
@@ -246,7 +253,7 @@ def test_a_conversation_that_drips_ends():
     with pytest.raises(Busy, match="needs more than 5 s"):
         while True:
             agent.call("guest-ping")
-    assert clock.now == 1000 + guest_rps.SECONDS
+    assert clock.now == 1000 + conversations.SECONDS
 
 
 def test_the_changes_of_a_slow_guest_end_soon_and_other_guests_are_asked():
@@ -257,7 +264,7 @@ def test_the_changes_of_a_slow_guest_end_soon_and_other_guests_are_asked():
     for number in range(100):
         with suppress(Busy):
             guest_rps.set_vcpus(agents, target(number=number), GuestCpus(cpus("0-3")))
-    assert clock.now - 1000 < guest_rps.ALLOWED + 2
+    assert clock.now - 1000 < conversations.ALLOWED + 2
     with pytest.raises(Busy, match="its agent answers too slowly, and is not asked now"):
         guest_rps.vcpus_of(agents, target())
     made.before = lambda: None
@@ -297,7 +304,7 @@ def test_a_file_is_closed_although_the_time_is_over(slow_command, limited):
     """The agent keeps what was written, and would write it when the agent ends, maybe after the undo."""
     clock, made = Clock(), MadeUpGuest()
     agents = LimitedAgents(made, clock) if limited else made
-    seconds = guest_rps.ALLOWED + 1 if limited else guest_rps.SECONDS + 1
+    seconds = conversations.ALLOWED + 1 if limited else conversations.SECONDS + 1
 
     def slow():
         if made.asked.count(slow_command) == (2 if slow_command == "guest-file-open" else 0):

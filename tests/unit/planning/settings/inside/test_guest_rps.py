@@ -11,7 +11,7 @@ from pinner.model.errors import Invalid, Refused
 from pinner.model.kinds import GuestCpus
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
-from pinner.model.settings.cards import GuestQueue, GuestRps
+from pinner.model.settings.inside import GuestQueue, GuestRps
 from pinner.model.snapshot import Snapshot
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified

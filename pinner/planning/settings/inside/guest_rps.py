@@ -7,7 +7,7 @@ from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import GuestCpus, State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
-from pinner.model.settings.cards import GuestQueue, GuestRps
+from pinner.model.settings.inside import GuestQueue, GuestRps
 from pinner.planning.available.exclusions import is_excluded_guest
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow

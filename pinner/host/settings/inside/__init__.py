@@ -1,0 +1,1 @@
+"""Settings inside guests, through their agents."""

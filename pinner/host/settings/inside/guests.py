@@ -1,0 +1,188 @@
+"""Reads settings inside guests for a snapshot, and finds one of them again for a run."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+from pinner.host.settings.inside.agent import NUMBER, Agents, Allowance, GuestAgent
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
+from pinner.model.guest.guest import Guest
+from pinner.model.kinds import TargetKind
+from pinner.model.settings.inside import GuestSettings
+
+MAX_CARDS = 16
+MAX_QUEUES = 256
+ALL_SECONDS = 15.0
+"""After that a snapshot asks no further guest."""
+FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
+"""Seconds for which a guest is not asked after its agent was too slow; doubled."""
+NET = "/sys/class/net"
+NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,15}")
+_LONG_WAIT = 1.0
+"""Seconds. libvirt knows at once that no agent runs: that delays no snapshot."""
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_ONLINE = "/sys/devices/system/cpu/online"
+_VIRTIO_NET = "virtio:d00000001v"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_EXPECTED = "the UUID and the boot of a guest, and the name of a setting inside it"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A virtio card, as the guest names it."""
+
+    interface: str
+    index: int
+    """ifindex."""
+
+
+@dataclass(frozen=True)
+class Inside:
+    """One guest during a snapshot. What several settings need is read once."""
+
+    guest: Guest
+    agent: GuestAgent
+
+    @cached_property
+    def boot(self) -> str:
+        return self.agent.matching(_UUID, _BOOT)
+
+    @cached_property
+    def online(self) -> CpuSet:
+        """At most as many vCPUs as libvirt gave to the guest."""
+        online = self.agent.cpus(_ONLINE)
+        if len(online) > len(self.guest.vcpus):
+            raise self.agent.strange(_ONLINE, str(online))
+        return online
+
+    @cached_property
+    def cards(self) -> tuple[Card, ...]:
+        """Each card has a tap on the host: a guest that shows more cards could have any number of queues."""
+        return tuple(
+            Card(name, int(self.agent.matching(NUMBER, f"{NET}/{name}/ifindex")))
+            for name in islice(self._virtio_cards(), len(self.guest.taps))
+        )
+
+    def _virtio_cards(self) -> Iterator[str]:
+        macs = {tap.mac.lower() for tap in self.guest.taps}
+        interfaces = self.agent.call("guest-network-get-interfaces")
+        named = {
+            interface["name"]
+            for interface in (interfaces if isinstance(interfaces, list) else ())
+            if isinstance(interface, dict)
+            and isinstance(interface.get("name"), str)
+            and NAME.fullmatch(interface["name"])
+            and str(interface.get("hardware-address")).lower() in macs
+        }
+        for name in sorted(named)[:MAX_CARDS]:
+            try:
+                kind = self.agent.read(f"{NET}/{name}/device/modalias")
+            except ApplyFailed:
+                continue  # it has no device: a bridge, bond or VLAN with the MAC address of the card
+            if kind.startswith(_VIRTIO_NET):
+                yield name
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a kind of setting asks a guest."""
+
+    value: type[GuestSettings]
+    read: Callable[[Inside], GuestSettings]
+
+
+@dataclass(slots=True)
+class _Pause:
+    until: float
+    seconds: float
+
+
+class InsideReader:
+    """A guest that does not answer in time, or slowly again and again, is not asked for a while."""
+
+    def __init__(self, agents: Agents, clock: Callable[[], float] = time.monotonic) -> None:
+        self._agents = agents
+        self._clock = clock
+        self._allowance = Allowance(clock)
+        self._pauses: dict[str, _Pause] = {}
+
+    def read(
+        self, guests: Iterable[Guest], questions: Mapping[TargetKind, Question]
+    ) -> dict[TargetKind, tuple[GuestSettings, ...]]:
+        """Asks guests with several vCPUs and a card."""
+        end = self._clock() + ALL_SECONDS
+        chosen = [
+            candidate
+            for candidate in guests
+            if candidate.state == "running" and not candidate.unread and len(candidate.vcpus) > 1 and candidate.taps
+        ]
+        paused = {candidate.uuid: self._pauses.get(candidate.uuid) for candidate in chosen}
+        self._pauses = {uuid: pause for uuid, pause in paused.items() if pause}
+        answers = [self._answers(guest, questions, end) for guest in chosen]
+        return {kind: tuple(answer[kind] for answer in answers) for kind in questions}
+
+    def _answers(
+        self, guest: Guest, questions: Mapping[TargetKind, Question], end: float
+    ) -> dict[TargetKind, GuestSettings]:
+        now = self._clock()
+        if why := self._why_not(guest, end):
+            return {kind: _unread(question, guest, why) for kind, question in questions.items()}
+        answers: dict[TargetKind, GuestSettings] = {}
+        inside, late = Inside(guest, agent_of(self._agents, guest.uuid, f"guest {guest.name}", self._clock)), False
+        for kind, question in questions.items():
+            try:
+                answers[kind] = _unread(question, guest, why) if why else question.read(inside)
+            except PinnerError as error:
+                answers[kind] = _unread(question, guest, str(error))
+                if isinstance(error, Busy):
+                    why, late = str(error), self._clock() - now >= _LONG_WAIT
+        # Every snapshot of the host waits for the answers of a guest, in time or not.
+        self._allowance.spend(guest.uuid, self._clock() - now)
+        if late or self._allowance.is_spent(guest.uuid):
+            pause = self._pauses.get(guest.uuid)
+            seconds = min(2 * pause.seconds, LONGEST_PAUSE) if pause else FIRST_PAUSE
+            self._pauses[guest.uuid] = _Pause(self._clock() + seconds, seconds)
+        elif not any(answer.unread for answer in answers.values()):
+            self._pauses.pop(guest.uuid, None)
+        return answers
+
+    def _why_not(self, guest: Guest, end: float) -> str:
+        pause, now = self._pauses.get(guest.uuid), self._clock()
+        if now >= end:
+            return "other guests' agents took too long"
+        if pause and now < pause.until:
+            return f"its agent did not answer in time, or slowly; it is asked again in {pause.until - now:.0f} s"
+        return ""
+
+
+def _unread(question: Question, guest: Guest, why: str) -> GuestSettings:
+    return question.value(guest.uuid, guest.name, unread=why)
+
+
+def agent_of(agents: Agents | None, guest: str, what: str, clock: Callable[[], float] = time.monotonic) -> GuestAgent:
+    if agents is None:
+        raise ApplyFailed(what, "the agents of guests cannot be reached without libvirt")
+    return GuestAgent(what, lambda command: agents.ask_guest_agent(guest, command), clock)
+
+
+def conversation(agents: Agents | None, target: Target, *rules: re.Pattern[str]) -> tuple[GuestAgent, list[str]]:
+    """With the words of the target's owner that follow the guest's UUID and boot. Raises Invalid, ApplyFailed, Busy;
+    Gone also where the guest has restarted."""
+    words, rules = target.owner.split(" "), (_UUID, _UUID, *rules)
+    if len(words) != len(rules) or not all(rule.fullmatch(word) for rule, word in zip(rules, words, strict=True)):
+        raise Invalid(target.kind, str(target)[:80], _EXPECTED)
+    agent = agent_of(agents, words[0], str(target))
+    if agent.read(_BOOT) != words[1]:
+        raise Gone(str(target))
+    return agent, words[2:]
+
+
+def require_same_card(agent: GuestAgent, target: Target, interface: str, index: str) -> None:
+    """Raises Gone where another card has its name now."""
+    if agent.read(f"{NET}/{interface}/ifindex") != index:
+        raise Gone(str(target))
