@@ -18,11 +18,13 @@ _SECONDS = 0.2
 
 
 def parts_of(entries: Iterable[Entry]) -> list[list[Entry]]:
-    """The entries of each guest, those inside each guest, and all others together, in the order given."""
-    parts: dict[Group | None, list[Entry]] = {}
+    """The entries of each guest, those inside each guest, and all others together, in the order given. One thread
+    asks a guest's agent."""
+    parts: dict[Group | str | None, list[Entry]] = {}
     for entry in entries:
         group = group_of(entry.change.target)
-        parts.setdefault(group if group.kind in ("guest", *INSIDE) else None, []).append(entry)
+        inside = group.owner if group.kind in INSIDE else None
+        parts.setdefault(group if group.kind == "guest" else inside, []).append(entry)
     return list(parts.values())
 
 

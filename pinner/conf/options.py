@@ -123,8 +123,8 @@ LIBVIRT = [
     cfg.BoolOpt(
         "guest_agents",
         default=False,
-        help="Whether pinner asks the QEMU guest agents of running guests for their receive packet steering (RPS), at "
-        "each snapshot. A plan changes the inside of guests only with this option and `--with guest-rps`.",
+        help="Whether pinner asks the QEMU guest agents of running guests for the settings of their network, at each "
+        "snapshot. A plan changes the inside of guests only with this option and `--with guest-rps, guest-rfs`.",
     ),
 ]
 

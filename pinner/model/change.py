@@ -32,6 +32,8 @@ class Target:
     irqbalance process id  start time          irqbalance's socket: settings cpus
     queues    name, index  None                the kernel's request ETHTOOL_SCHANNELS
     guest_rps guest uuid, boot, name, index; number of a queue; the guest's agent writes rps_cpus
+    guest_rfs guest uuid, boot, name, index, queue; None; the guest's agent writes rps_flow_cnt (or, with uuid and boot
+              alone, rps_sock_flow_entries)
     weight    name of a slice, None              systemd's CPUWeight=
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
@@ -39,7 +41,7 @@ class Target:
     model/kinds.py has the type of each state. The kernel reuses numbers of interrupts, so the device's PCI address and
     the driver's name are part of the identity; so is the index of an interface, whose name another one may get. The
     CPUs of a governor have one frequency. irqbalance's state is the CPUs to which it sends no interrupts. The boot of a
-    guest's kernel identifies its queue, because RPS ends with it."""
+    guest's kernel identifies its settings, because they end with it."""
 
     kind: TargetKind
     """The kind, as in the table."""
@@ -191,7 +193,7 @@ Change = AffinityChange | StateChange | MemoryChange | MetadataChange
 """A closed union: code that distinguishes its kinds ends with assert_never."""
 
 Group = TargetKey
-"""A target's key; for a guest's changes ``("guest", UUID, None)``, for those inside ``("guest_rps", UUID, None)``."""
+"""A target's key; for a guest's changes ``("guest", UUID, None)``, for those inside ``(kind, UUID, None)``."""
 
 
 def group_of(target: Target) -> Group:

@@ -26,6 +26,7 @@ TargetKind = Literal[
     "irqbalance",
     "queues",
     "guest_rps",
+    "guest_rfs",
     "weight",
     "guest",
     "metadata",
@@ -43,6 +44,7 @@ SettingName = Literal[
     "irqbalance",
     "queues",
     "guest-rps",
+    "guest-rfs",
     "cpu-weights",
 ]
 
@@ -221,6 +223,16 @@ _ROWS = (
         room="inside",
         summary="RPS inside guests whose virtio cards have fewer queues than vCPUs, through their guest agents",
         has_part=True,
+    ),
+    Kind(
+        "guest_rfs",
+        "guest {name}",
+        group="inside",
+        order=0,
+        state=Number,
+        remedy="guest-rfs",
+        room="inside",
+        summary="RFS inside such guests: the vCPU whose program reads packets takes them",
     ),
     Kind(
         "queues",

@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import GuestCpus, State
+from pinner.model.kinds import GuestCpus, Number, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +53,43 @@ class GuestRps(GuestSettings):
     @property
     def states(self) -> dict[Target, State]:
         return {self.target(queue): GuestCpus(queue.vcpus) for queue in self.queues}
+
+
+FLOWS = Number(4096)
+"""A plan gives it to the kernel of a guest, and to each receive queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowQueue:
+    """A receive queue of an interface in a guest, and how many flows it steers."""
+
+    interface: str
+    """Its name in the guest."""
+    index: int
+    """ifindex in the guest."""
+    queue: int
+    """The number of the queue."""
+    flows: int
+    """rps_flow_cnt; 0: RFS is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRfs(GuestSettings):
+    """RFS of virtio cards that have fewer queues than the guest has vCPUs."""
+
+    entries: int = 0
+    """rps_sock_flow_entries: flows that the guest's kernel knows; 0: RFS is off, or there is no such queue."""
+    queues: tuple[FlowQueue, ...] = ()
+    """The queues."""
+
+    @property
+    def states(self) -> dict[Target, State]:
+        """The kernel's own number comes first."""
+        if not self.queues:
+            return {}
+        kernel = Target("guest_rfs", f"{self.guest} {self.boot}", None, f"{self.name} rps_sock_flow_entries")
+        return {kernel: Number(self.entries)} | {self._target(queue): Number(queue.flows) for queue in self.queues}
+
+    def _target(self, queue: FlowQueue) -> Target:
+        owner = f"{self.guest} {self.boot} {queue.interface} {queue.index} {queue.queue}"
+        return Target("guest_rfs", owner, None, f"{self.name} {queue.interface} rx-{queue.queue} rps_flow_cnt")

@@ -40,7 +40,7 @@ def with_remedies(plan: Plan, context: Context) -> Plan:
             changes=(*plan.changes, *needed) if label in INSIDE else (*needed, *plan.changes),
             wanted=(*plan.wanted, *added.wanted),
             skipped=(*plan.skipped, *added.skipped),
-            warnings=(*plan.warnings, *added.warnings),
+            warnings=tuple(dict.fromkeys((*plan.warnings, *added.warnings))),
         )
     return plan
 

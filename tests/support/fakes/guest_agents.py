@@ -2,17 +2,52 @@
 
 import base64
 import json
+from dataclasses import replace
 
-from pinner.model.errors import ApplyFailed
+from support import hosts
+from support.hosts import cpus
+
+from pinner.model.errors import ApplyFailed, Busy
+from pinner.model.guest.guest import Tap
 
 UUID = "00000000-0000-0000-0000-000000000001"
 BOOT = "11111111-2222-3333-4444-555555555555"
 MAC = "52:54:00:00:00:01"
 NET = "/sys/class/net"
+ENTRIES = "/proc/sys/net/core/rps_sock_flow_entries"
+
+HUNG = Busy("guest", "libvirt: guest agent is not responding", overdue=False)
+ANSWERS = {
+    "huge": "x" * 100_000_000,
+    "no JSON": "{",
+    "deep": "[" * 200_000,
+    "digits": '{"return": ' + "9" * 5000 + "}",
+    "list": "[]",
+    "no return": '{"error": {"class": "GenericError", "desc": "\\u001b[2J"}}',
+    "null": '{"return": null}',
+    "text": '{"return": "\\u001b]0;x\\u0007"}',
+    "true": '{"return": true}',
+    "negative": '{"return": -1}',
+    "surrogate": '{"return": {"buf-b64": "\\ud800"}}',
+    "no base64": '{"return": {"buf-b64": "%%%"}}',
+    "long file": json.dumps({"return": {"buf-b64": "MDAw" * 200_000}}),
+    "no text": json.dumps({"return": {"buf-b64": "/////w=="}}),
+    "number": '{"return": {"buf-b64": 7}}',
+}
+"""Of a hostile guest."""
+
+
+def guest(number=1, vcpus=4, mac=MAC, **more):
+    made = hosts.guest(number, vcpus, cpus("0-15"))
+    return replace(made, **{"uuid": UUID, "taps": (Tap("tap1", mac, 0, 0, 0, 0),), **more})
 
 
 def queue_path(number, name="eth0"):
     return f"{NET}/{name}/queues/rx-{number}/rps_cpus"
+
+
+def flow_path(number, name="eth0"):
+    return f"{NET}/{name}/queues/rx-{number}/rps_flow_cnt"
 
 
 class MadeUpGuest:
@@ -24,7 +59,9 @@ class MadeUpGuest:
             "/sys/devices/system/cpu/online": f"{online}\n",
             f"{NET}/eth0/ifindex": "2\n",
             f"{NET}/eth0/device/modalias": "virtio:d00000001v00001AF4\n",
+            ENTRIES: "0\n",
             **{queue_path(number): "0\n" for number in range(queues)},
+            **{flow_path(number): "0\n" for number in range(queues)},
         }
         self.interfaces = [{"name": "eth0", "hardware-address": MAC}, {"name": "lo", "hardware-address": "00:00:00"}]
         self.hostile = {}

@@ -18,7 +18,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRing
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE
-from pinner.model.settings.inside import GuestQueue, GuestRps
+from pinner.model.settings.inside import FLOWS, FlowQueue, GuestQueue, GuestRfs, GuestRps
 from pinner.model.settings.power import PERFORMANCE, SHALLOW, EnergyDomain, WakeLimit
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
@@ -94,6 +94,9 @@ CARD = RxCoalescing("ens1", 2, 0, 0, False, 90_000.0)
 QUEUES = CardQueues("ens1", 2, 1, 8)
 QUEUE = GuestQueue("eth0", 2, 0, cpus(""))
 INSIDE = GuestRps(GUEST.uuid, "g1", "11111111-2222-3333-4444-555555555555", cpus("0-1"), (QUEUE,))
+
+FLOW_QUEUE = FlowQueue("eth0", 2, 0, 0)
+STEERED = GuestRfs(GUEST.uuid, "g1", INSIDE.boot, 4096, (FLOW_QUEUE,))
 
 
 def number(state: State) -> int:
@@ -233,6 +236,18 @@ _CASES = (
         lambda state: (replace(INSIDE, queues=(replace(QUEUE, vcpus=state.vcpus),)),),
         (replace(INSIDE, boot=INSIDE.boot[::-1]),),
         {"a plan gives it the vCPUs 0-1, and no others": GuestCpus(cpus("0"))},
+    ),
+    Case(
+        "guest_rfs",
+        (STEERED,),
+        "guest g1 eth0 rx-0 rps_flow_cnt",
+        Number(0),
+        FLOWS,
+        "# inside the guest: echo 4096 > /sys/class/net/eth0/queues/rx-0/rps_flow_cnt",
+        "# inside the guest: echo 0 > /sys/class/net/eth0/queues/rx-0/rps_flow_cnt",
+        lambda state: (replace(STEERED, queues=(replace(FLOW_QUEUE, flows=number(state)),)),),
+        (replace(STEERED, boot=INSIDE.boot[::-1]),),
+        {"a plan gives it 4096 flows, and no other number": Number(8192)},
     ),
     Case(
         "weight",

@@ -144,6 +144,9 @@ class GuestAgent:
             raise self.strange(path, text)
         return text
 
+    def number(self, path: str) -> int:
+        return int(self.matching(NUMBER, path))
+
     def cpus(self, path: str) -> CpuSet:
         """Of a list, such as 0-3."""
         text = self.read(path)

@@ -1,44 +1,29 @@
 """Receive packet steering (networking/scaling.rst) inside guests."""
 
-from collections.abc import Iterator
-
 from pinner.host.settings.inside.agent import NUMBER, Agents, GuestAgent
 from pinner.host.settings.inside.guests import (
-    MAX_QUEUES,
     NAME,
     NET,
     Card,
     Inside,
     Question,
     conversation,
+    queues_of,
     require_same_card,
+    written,
 )
 from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
-from pinner.model.errors import ApplyFailed, Invalid
+from pinner.model.errors import Invalid
 from pinner.model.kinds import GuestCpus
 from pinner.model.settings.inside import GuestQueue, GuestRps
 
 
 def read_rps(inside: Inside) -> GuestRps:
-    boot, online = inside.boot, inside.online
-    queues: list[GuestQueue] = []
-    for card in inside.cards:
-        of_card = tuple(_queues(inside.agent, card, min(len(online), MAX_QUEUES)))
-        queues += of_card if len(of_card) < len(online) else ()
-    return GuestRps(inside.guest.uuid, inside.guest.name, boot, online, tuple(queues))
+    def read(card: Card, number: int) -> GuestQueue:
+        return GuestQueue(card.interface, card.index, number, inside.agent.mask(_path(card.interface, number)))
 
-
-def _queues(agent: GuestAgent, card: Card, most: int) -> Iterator[GuestQueue]:
-    """The agent cannot list a folder, so the first error ends the queues."""
-    for number in range(most):
-        try:
-            vcpus = agent.mask(_path(card.interface, number))
-        except ApplyFailed:
-            if number == 0:
-                raise
-            return
-        yield GuestQueue(card.interface, card.index, number, vcpus)
+    return GuestRps(inside.guest.uuid, inside.guest.name, inside.boot, inside.online, queues_of(inside, read))
 
 
 def vcpus_of(agents: Agents | None, target: Target) -> GuestCpus:
@@ -50,10 +35,8 @@ def vcpus_of(agents: Agents | None, target: Target) -> GuestCpus:
 def set_vcpus(agents: Agents | None, target: Target, wanted: GuestCpus) -> None:
     """An empty set turns it off."""
     agent, path = _queue(agents, target)
-    agent.write(path, f"{wanted.vcpus.mask()}\n")
-    if (now := agent.mask(path)) != wanted.vcpus:
-        requested, says = (str(each) or "none" for each in (wanted.vcpus, now))
-        raise ApplyFailed(str(target), f"asked for vCPUs {requested}, the guest says {says}", granted=says)
+    with written(target, wanted, lambda: GuestCpus(agent.mask(path))):
+        agent.write(path, f"{wanted.vcpus.mask()}\n")
 
 
 def _queue(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:

@@ -3,16 +3,18 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import TypeVar
 
-from pinner.host.settings.inside.agent import NUMBER, Agents, Allowance, GuestAgent
+from pinner.host.settings.inside.agent import Agents, Allowance, GuestAgent
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
 from pinner.model.guest.guest import Guest
-from pinner.model.kinds import TargetKind
+from pinner.model.kinds import GuestCpus, State, TargetKind
 from pinner.model.settings.inside import GuestSettings
 
 MAX_CARDS = 16
@@ -29,6 +31,7 @@ _BOOT = "/proc/sys/kernel/random/boot_id"
 _ONLINE = "/sys/devices/system/cpu/online"
 _VIRTIO_NET = "virtio:d00000001v"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+Q = TypeVar("Q")
 _EXPECTED = "the UUID and the boot of a guest, and the name of a setting inside it"
 
 
@@ -64,7 +67,7 @@ class Inside:
     def cards(self) -> tuple[Card, ...]:
         """Each card has a tap on the host: a guest that shows more cards could have any number of queues."""
         return tuple(
-            Card(name, int(self.agent.matching(NUMBER, f"{NET}/{name}/ifindex")))
+            Card(name, self.agent.number(f"{NET}/{name}/ifindex"))
             for name in islice(self._virtio_cards(), len(self.guest.taps))
         )
 
@@ -86,6 +89,25 @@ class Inside:
                 continue  # it has no device: a bridge, bond or VLAN with the MAC address of the card
             if kind.startswith(_VIRTIO_NET):
                 yield name
+
+
+def queues_of(inside: Inside, read: Callable[[Card, int], Q]) -> tuple[Q, ...]:
+    """Receive queues of cards that have fewer than the guest has vCPUs."""
+    most = min(len(inside.online), MAX_QUEUES)
+    cards = (tuple(_queues(card, most, read)) for card in inside.cards)
+    return tuple(queue for queues in cards if len(queues) < len(inside.online) for queue in queues)
+
+
+def _queues(card: Card, most: int, read: Callable[[Card, int], Q]) -> Iterator[Q]:
+    """The agent cannot list a folder, so the first error ends the queues."""
+    for number in range(most):
+        try:
+            queue = read(card, number)
+        except ApplyFailed:
+            if number == 0:
+                raise
+            return
+        yield queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +208,13 @@ def require_same_card(agent: GuestAgent, target: Target, interface: str, index: 
     """Raises Gone where another card has its name now."""
     if agent.read(f"{NET}/{interface}/ifindex") != index:
         raise Gone(str(target))
+
+
+@contextmanager
+def written(target: Target, state: State, read_back: Callable[[], State]) -> Iterator[None]:
+    """For a block that writes the state. Raises ApplyFailed where the guest has another one afterwards."""
+    yield
+    if (now := read_back()) != state:
+        requested, says = (str(each) or "none" for each in (state, now))
+        noun = "vCPUs " if isinstance(state, GuestCpus) else ""
+        raise ApplyFailed(str(target), f"asked for {noun}{requested}, the guest says {says}", granted=says)

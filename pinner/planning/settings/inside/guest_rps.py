@@ -6,36 +6,20 @@ from shlex import quote
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import GuestCpus, State
-from pinner.model.plan.plan import LeftOut, Plan, Wanted
-from pinner.model.settings.inside import GuestQueue, GuestRps
-from pinner.planning.available.exclusions import is_excluded_guest
+from pinner.model.plan.plan import Plan, Wanted
+from pinner.model.settings.inside import GuestRps
 from pinner.planning.request.context import Context
+from pinner.planning.settings.inside.common import EXPECTED, STAYS, additions, guest_of, why_left_out
 from pinner.planning.settings.row import Additions, PlanRow
 
 
 def _additions(plan: Plan, context: Context) -> Additions:
-    wanted: list[Wanted] = []
-    skipped: list[LeftOut] = []
-    for rps in context.snapshot.guest_rps or ():
-        if why := _why_left_out(rps, plan, context):
-            skipped.append(LeftOut(rps.as_target, f"its RPS stays: {why}"))
-        else:
-            wanted += (_wanted(rps, queue) for queue in rps.queues)
-    changed = {want.target.owner.partition(" ")[0]: want.target.name for want in wanted if want.reason != _STAYS}
-    return Additions(
-        wanted=tuple(wanted),
-        skipped=tuple(skipped),
-        warnings=tuple(
-            f"guest {name.rpartition(' ')[0]}: this changes the inside of the guest, until the guest restarts"
-            for name in changed.values()
-        ),
-    )
+    return additions("RPS", context.snapshot.guest_rps, _wanted, plan, context)
 
 
 def _objection(change: StateChange, plan: Plan, context: Context) -> str:
-    guest = change.target.owner.partition(" ")[0]
-    rps = next(each for each in context.snapshot.guest_rps or () if each.guest == guest)
-    if why := _why_left_out(rps, plan, context):
+    rps = guest_of(change.target, context.snapshot.guest_rps)
+    if why := why_left_out(rps, plan, context):
         return why
     if change.before != GuestCpus(CpuSet()):
         return f"its RPS has vCPUs {change.before} already"
@@ -44,23 +28,11 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
     return ""
 
 
-_STAYS = "in place"
-
-
-def _why_left_out(rps: GuestRps, plan: Plan, context: Context) -> str:
-    guest = next((each for each in context.snapshot.guests if each.uuid == rps.guest), None)
-    if guest is None or is_excluded_guest(guest, plan.request):
-        return "the guest is excluded"
-    if plan.request.guests and not {guest.name, guest.uuid} & {*plan.request.guests}:
-        return "the request names other guests"
-    return rps.unread
-
-
-def _wanted(rps: GuestRps, queue: GuestQueue) -> Wanted:
-    if queue.vcpus:
-        return Wanted(rps.target(queue), CpuSet(), _STAYS, GuestCpus(queue.vcpus))
+def _wanted(rps: GuestRps) -> Iterator[Wanted]:
     why = f"the card has fewer queues than the guest has vCPUs ({len(rps.online)}): all of them take its packets"
-    return Wanted(rps.target(queue), CpuSet(), why, GuestCpus(rps.online))
+    for queue in rps.queues:
+        vcpus = queue.vcpus or rps.online
+        yield Wanted(rps.target(queue), CpuSet(), STAYS if queue.vcpus else why, GuestCpus(vcpus))
 
 
 def _commands(target: Target, state: State) -> Iterator[str]:
@@ -70,11 +42,4 @@ def _commands(target: Target, state: State) -> Iterator[str]:
     yield f"# inside the guest: echo {mask} > {path}"
 
 
-ROW = PlanRow(
-    _objection,
-    _commands,
-    _additions,
-    "RPS inside guests",
-    "a host that asks the agents of its guests; set [libvirt] guest_agents = true in its pinner.conf, restart "
-    "pinner there, and take a new snapshot",
-)
+ROW = PlanRow(_objection, _commands, _additions, "RPS inside guests", EXPECTED)

@@ -1,12 +1,9 @@
 """RPS inside a made-up guest, which may be hostile; tests/functional has a real guest with a real agent."""
 
-import json
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
-from support import hosts
-from support.fakes.guest_agents import BOOT, MAC, NET, UUID, MadeUpGuest, queue_path
+from support.fakes.guest_agents import ANSWERS, BOOT, HUNG, MAC, NET, UUID, MadeUpGuest, guest, queue_path
 from support.hosts import cpus
 
 from pinner.host.inventory import LIVE
@@ -17,16 +14,8 @@ from pinner.host.settings.inside.agent import GuestAgent, LimitedAgents
 from pinner.host.settings.inside.guests import FIRST_PAUSE, LONGEST_PAUSE, InsideReader
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
-from pinner.model.guest.guest import Tap
 from pinner.model.kinds import GuestCpus
 from pinner.model.settings.inside import GuestQueue, GuestRps
-
-HUNG = Busy("guest", "libvirt: guest agent is not responding", overdue=False)
-
-
-def guest(number=1, vcpus=4, mac=MAC, **more):
-    made = hosts.guest(number, vcpus, cpus("0-15"))
-    return replace(made, **{"uuid": UUID, "taps": (Tap("tap1", mac, 0, 0, 0, 0),), **more})
 
 
 def target(boot=BOOT, index=2, number=0, name="eth0"):
@@ -81,25 +70,6 @@ def test_a_guest_that_needs_no_rps_is_not_asked(left_alone):
     made = MadeUpGuest()
     assert read(made, left_alone) == ()
     assert made.asked == []
-
-
-ANSWERS = {
-    "huge": "x" * 100_000_000,
-    "no JSON": "{",
-    "deep": "[" * 200_000,
-    "digits": '{"return": ' + "9" * 5000 + "}",
-    "list": "[]",
-    "no return": '{"error": {"class": "GenericError", "desc": "\\u001b[2J"}}',
-    "null": '{"return": null}',
-    "text": '{"return": "\\u001b]0;x\\u0007"}',
-    "true": '{"return": true}',
-    "negative": '{"return": -1}',
-    "surrogate": '{"return": {"buf-b64": "\\ud800"}}',
-    "no base64": '{"return": {"buf-b64": "%%%"}}',
-    "long file": json.dumps({"return": {"buf-b64": "MDAw" * 200_000}}),
-    "no text": json.dumps({"return": {"buf-b64": "/////w=="}}),
-    "number": '{"return": {"buf-b64": 7}}',
-}
 
 
 @pytest.mark.parametrize("command", ["guest-file-open", "guest-file-read"])

@@ -1,0 +1,65 @@
+"""Receive flow steering (networking/scaling.rst) inside guests: the flows that the guest's kernel knows, and those of
+each queue. Both must be set."""
+
+from pinner.host.settings.inside.agent import NUMBER, Agents, GuestAgent
+from pinner.host.settings.inside.guests import (
+    NAME,
+    NET,
+    Card,
+    Inside,
+    Question,
+    conversation,
+    queues_of,
+    require_same_card,
+    written,
+)
+from pinner.host.settings.row import HostRow
+from pinner.model.change import Target
+from pinner.model.kinds import Number
+from pinner.model.settings.inside import FlowQueue, GuestRfs
+
+_ENTRIES = "/proc/sys/net/core/rps_sock_flow_entries"
+
+
+def read_rfs(inside: Inside) -> GuestRfs:
+    def read(card: Card, number: int) -> FlowQueue:
+        flows = inside.agent.number(_path(card.interface, number))
+        return FlowQueue(card.interface, card.index, number, flows)
+
+    queues = queues_of(inside, read)
+    # Without such a queue, the kernel's number is of no use.
+    entries = inside.agent.number(_ENTRIES) if queues else 0
+    return GuestRfs(inside.guest.uuid, inside.guest.name, inside.boot, entries, queues)
+
+
+def flows_of(agents: Agents | None, target: Target) -> Number:
+    """Raises Gone also where the guest has restarted."""
+    agent, path = _file(agents, target)
+    return Number(agent.number(path))
+
+
+def set_flows(agents: Agents | None, target: Target, wanted: Number) -> None:
+    """0 turns it off."""
+    agent, path = _file(agents, target)
+    with written(target, wanted, lambda: Number(agent.number(path))):
+        agent.write(path, f"{wanted}\n")
+
+
+def _file(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:
+    if target.owner.count(" ") == 1:
+        agent, _ = conversation(agents, target)
+        return agent, _ENTRIES
+    agent, (interface, index, queue) = conversation(agents, target, NAME, NUMBER, NUMBER)
+    require_same_card(agent, target, interface, index)
+    return agent, _path(interface, int(queue))
+
+
+def _path(interface: str, queue: int) -> str:
+    return f"{NET}/{interface}/queues/rx-{queue}/rps_flow_cnt"
+
+
+ROW: HostRow[Number] = HostRow(
+    lambda access, target: flows_of(access.agents, target),
+    lambda access, target, state: set_flows(access.agents, target, state),
+    inside=Question(GuestRfs, read_rfs),
+)
