@@ -124,7 +124,8 @@ LIBVIRT = [
         "guest_agents",
         default=False,
         help="Whether pinner asks the QEMU guest agents of running guests for the settings of their network, at each "
-        "snapshot. A plan changes the inside of guests only with this option and `--with guest-rps, guest-rfs`.",
+        "snapshot. A plan changes the inside of guests only with this option, and with `--with guest-rps` or another "
+        "setting whose name begins with guest-.",
     ),
 ]
 

@@ -27,6 +27,7 @@ TargetKind = Literal[
     "queues",
     "guest_rps",
     "guest_rfs",
+    "guest_irq",
     "weight",
     "guest",
     "metadata",
@@ -45,6 +46,7 @@ SettingName = Literal[
     "queues",
     "guest-rps",
     "guest-rfs",
+    "guest-irqs",
     "cpu-weights",
 ]
 
@@ -233,6 +235,18 @@ _ROWS = (
         remedy="guest-rfs",
         room="inside",
         summary="RFS inside such guests: the vCPU whose program reads packets takes them",
+    ),
+    Kind(
+        "guest_irq",
+        "guest {name} irq {part}",
+        parts="irq {parts}",
+        group="inside",
+        order=0,
+        state=GuestCpus,
+        remedy="guest-irqs",
+        room="inside",
+        summary="interrupts of virtio cards inside guests: each queue gets a vCPU of its own",
+        has_part=True,
     ),
     Kind(
         "queues",

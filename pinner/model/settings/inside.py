@@ -93,3 +93,39 @@ class GuestRfs(GuestSettings):
     def _target(self, queue: FlowQueue) -> Target:
         owner = f"{self.guest} {self.boot} {queue.interface} {queue.index} {queue.queue}"
         return Target("guest_rfs", owner, None, f"{self.name} {queue.interface} rx-{queue.queue} rps_flow_cnt")
+
+
+@dataclass(frozen=True, slots=True)
+class GuestIrq:
+    """An interrupt of a queue of a virtio card in a guest."""
+
+    number: int
+    """Its number in the guest. Another interrupt may get it later."""
+    name: str
+    """The driver's name of it, such as virtio0-input.0."""
+    interface: str
+    """The card's name in the guest."""
+    index: int
+    """ifindex of the card in the guest."""
+    queue: int
+    """The number of the queue."""
+    vcpus: CpuSet
+    """vCPUs of smp_affinity_list, by the numbers of the guest's kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestIrqs(GuestSettings):
+    """Interrupts of a guest's virtio cards."""
+
+    online: CpuSet = CpuSet()
+    """Online vCPUs, by the numbers of the guest's kernel."""
+    irqs: tuple[GuestIrq, ...] = ()
+    """The interrupts."""
+
+    def target(self, irq: GuestIrq) -> Target:
+        owner = f"{self.guest} {self.boot} {irq.interface} {irq.index} {irq.name}"
+        return Target("guest_irq", owner, irq.number, f"{self.name} {irq.name}")
+
+    @property
+    def states(self) -> dict[Target, State]:
+        return {self.target(irq): GuestCpus(irq.vcpus) for irq in self.irqs}

@@ -14,6 +14,7 @@ UUID = "00000000-0000-0000-0000-000000000001"
 BOOT = "11111111-2222-3333-4444-555555555555"
 MAC = "52:54:00:00:00:01"
 NET = "/sys/class/net"
+INTERRUPTS = "/proc/interrupts"
 ENTRIES = "/proc/sys/net/core/rps_sock_flow_entries"
 
 HUNG = Busy("guest", "libvirt: guest agent is not responding", overdue=False)
@@ -50,6 +51,18 @@ def flow_path(number, name="eth0"):
     return f"{NET}/{name}/queues/rx-{number}/rps_flow_cnt"
 
 
+def irq_path(number):
+    return f"/proc/irq/{number}/smp_affinity_list"
+
+
+def table(queues):
+    """/proc/interrupts of a guest with a disk, and a card (virtio1) with interrupts from 27 on."""
+    names = [f"virtio1-{way}.{number}" for number in range(queues) for way in ("input", "output")]
+    rows = {1: "i8042", 24: "virtio0-config", 25: "virtio0-req.0", 26: "virtio1-config", **dict(enumerate(names, 27))}
+    lines = [f"{number:4}: {7 * number:10} {0:10}   PCI-MSI 65536-edge      {name}" for number, name in rows.items()]
+    return "\n".join(["            CPU0       CPU1", *lines, " NMI:          0          0   Non-maskable", ""])
+
+
 class MadeUpGuest:
     """Satisfies Agents. ``hostile`` gives the answer to a command in place of the guest's own; an error is raised."""
 
@@ -60,6 +73,9 @@ class MadeUpGuest:
             f"{NET}/eth0/ifindex": "2\n",
             f"{NET}/eth0/device/modalias": "virtio:d00000001v00001AF4\n",
             ENTRIES: "0\n",
+            "/sys/bus/virtio/devices/virtio1/net/eth0/ifindex": "2\n",
+            INTERRUPTS: table(queues),
+            **{irq_path(number): f"{online}\n" for number in range(27, 27 + 2 * queues)},
             **{queue_path(number): "0\n" for number in range(queues)},
             **{flow_path(number): "0\n" for number in range(queues)},
         }

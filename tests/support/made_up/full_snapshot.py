@@ -19,7 +19,7 @@ from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.process import CpuLimit, CpuQuota, Process, Thread
 from pinner.model.machine.topology import Cache, Device, FrequencyDomain, HugePages, Topology
 from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRing
-from pinner.model.settings.inside import FlowQueue, GuestQueue, GuestRfs, GuestRps
+from pinner.model.settings.inside import FlowQueue, GuestIrq, GuestIrqs, GuestQueue, GuestRfs, GuestRps
 from pinner.model.settings.power import EnergyDomain, WakeLimit
 from pinner.model.snapshot import Snapshot
 
@@ -50,6 +50,11 @@ def full_snapshot() -> Snapshot:
         queues=(CardQueues("ens1", 2, 1, 8),),
         guest_rps=(GuestRps(guest(1, 2, ALL).uuid, "g1", "b", cpus("0-1"), (GuestQueue("eth0", 2, 0, cpus("0")),)),),
         guest_rfs=(GuestRfs(guest(1, 2, ALL).uuid, "g1", "b", 4096, (FlowQueue("eth0", 2, 0, 0),)),),
+        guest_irqs=(
+            GuestIrqs(
+                guest(1, 2, ALL).uuid, "g1", "b", cpus("0-1"), (GuestIrq(27, "virtio0-input.0", "eth0", 2, 0, ALL),)
+            ),
+        ),
         cpu_weights={"machine.slice": 100},
     )
     return _with_times(taken)

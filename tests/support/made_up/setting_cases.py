@@ -18,7 +18,7 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRing
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE
-from pinner.model.settings.inside import FLOWS, FlowQueue, GuestQueue, GuestRfs, GuestRps
+from pinner.model.settings.inside import FLOWS, FlowQueue, GuestIrq, GuestIrqs, GuestQueue, GuestRfs, GuestRps
 from pinner.model.settings.power import PERFORMANCE, SHALLOW, EnergyDomain, WakeLimit
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
@@ -97,6 +97,9 @@ INSIDE = GuestRps(GUEST.uuid, "g1", "11111111-2222-3333-4444-555555555555", cpus
 
 FLOW_QUEUE = FlowQueue("eth0", 2, 0, 0)
 STEERED = GuestRfs(GUEST.uuid, "g1", INSIDE.boot, 4096, (FLOW_QUEUE,))
+
+GUEST_IRQ = GuestIrq(27, "virtio0-input.0", "eth0", 2, 0, cpus("0-1"))
+INTERRUPTED = GuestIrqs(GUEST.uuid, "g1", INSIDE.boot, cpus("0-1"), (GUEST_IRQ,))
 
 
 def number(state: State) -> int:
@@ -248,6 +251,18 @@ _CASES = (
         lambda state: (replace(STEERED, queues=(replace(FLOW_QUEUE, flows=number(state)),)),),
         (replace(STEERED, boot=INSIDE.boot[::-1]),),
         {"a plan gives it 4096 flows, and no other number": Number(8192)},
+    ),
+    Case(
+        "guest_irq",
+        (INTERRUPTED,),
+        "guest g1 virtio0-input.0 irq 27",
+        GuestCpus(cpus("0-1")),
+        GuestCpus(cpus("1")),
+        "# inside the guest: echo 1 > /proc/irq/27/smp_affinity_list",
+        "# inside the guest: echo 0-1 > /proc/irq/27/smp_affinity_list",
+        lambda state: (replace(INTERRUPTED, irqs=(replace(GUEST_IRQ, vcpus=state.vcpus),)),),
+        (replace(INTERRUPTED, irqs=(replace(GUEST_IRQ, name="virtio1-input.0"),)),),
+        {"a plan gives it vCPU 1, and no other": GuestCpus(cpus("0"))},
     ),
     Case(
         "weight",

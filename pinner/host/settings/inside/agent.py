@@ -120,12 +120,12 @@ class GuestAgent:
             raise self._wrong(command, f"{_printable(answer)}, which returns nothing")
         return reply["return"]
 
-    def read(self, path: str) -> str:
+    def read(self, path: str, most: int = MAX_FILE) -> str:
         with self._file(path, "r") as handle:
-            content = self.call("guest-file-read", handle=handle, count=MAX_FILE)
+            content = self.call("guest-file-read", handle=handle, count=most)
         encoded = content.get("buf-b64") if isinstance(content, dict) else None
-        if not isinstance(encoded, str) or len(encoded) > 2 * MAX_FILE:
-            raise self._wrong("guest-file-read", f"no content of at most {MAX_FILE} bytes for {path}")
+        if not isinstance(encoded, str) or len(encoded) > 2 * most:
+            raise self._wrong("guest-file-read", f"no content of at most {most} bytes for {path}")
         try:
             return base64.b64decode(encoded, validate=True).decode("ascii").strip()
         except (binascii.Error, ValueError):
@@ -148,12 +148,13 @@ class GuestAgent:
         return int(self.matching(NUMBER, path))
 
     def cpus(self, path: str) -> CpuSet:
-        """Of a list, such as 0-3."""
-        text = self.read(path)
-        try:
-            return CpuSet.parse(text)
-        except Invalid:
-            raise self.strange(path, text) from None
+        """Of a list, such as 0-3, that is never empty."""
+        text, cpus = self.read(path), CpuSet()
+        with suppress(Invalid):
+            cpus = CpuSet.parse(text)
+        if not cpus:
+            raise self.strange(path, text)
+        return cpus
 
     def mask(self, path: str) -> CpuSet:
         """Of a mask, such as 0000000f."""

@@ -1,0 +1,84 @@
+"""The vCPUs of interrupts of virtio cards (core-api/irq/irq-affinity.rst) inside guests. The guest's kernel reuses
+numbers: an interrupt is found by number, driver's name and card."""
+
+import re
+
+from pinner.host.settings.inside.agent import NUMBER, Agents, GuestAgent
+from pinner.host.settings.inside.guests import MAX_CARDS, NAME, Card, Inside, Question, conversation, written
+from pinner.host.settings.row import HostRow
+from pinner.model.change import Target
+from pinner.model.errors import ApplyFailed, Gone, Invalid
+from pinner.model.kinds import GuestCpus
+from pinner.model.settings.inside import GuestIrq, GuestIrqs
+
+MAX_TABLE = 1 << 19
+"""Bytes of /proc/interrupts."""
+_TABLE = "/proc/interrupts"
+_DRIVER = r"virtio([0-9]{1,4})-(?:input|output)\.([0-9]{1,4})"
+_ROW = re.compile(rf"^ *([0-9]{{1,6}}):.* ({_DRIVER})$", re.MULTILINE)
+_NAME = re.compile(_DRIVER)
+
+
+def read_irqs(inside: Inside) -> GuestIrqs:
+    numbers = _numbers(inside.agent)
+    devices = sorted({_of(name)[0] for name in numbers})[:MAX_CARDS]
+    irqs: list[GuestIrq] = []
+    for card in inside.cards:
+        device = next((each for each in devices if _has_card(inside.agent, each, card)), None)
+        for name, number in numbers.items():
+            # A card could show any number of queues.
+            if _of(name)[0] == device and (queue := _of(name)[1]) < len(inside.online):
+                vcpus = inside.agent.cpus(_path(number))
+                irqs.append(GuestIrq(number, name, card.interface, card.index, queue, vcpus))
+    return GuestIrqs(inside.guest.uuid, inside.guest.name, inside.boot, inside.online, tuple(irqs))
+
+
+def _numbers(agent: GuestAgent) -> dict[str, int]:
+    """By the driver's name."""
+    return {match[2]: int(match[1]) for match in _ROW.finditer(agent.read(_TABLE, MAX_TABLE))}
+
+
+def _of(name: str) -> tuple[int, int]:
+    """The virtio device, and the queue."""
+    device, _, queue = name.removeprefix("virtio").partition("-")
+    return int(device), int(queue.rpartition(".")[2])
+
+
+def _has_card(agent: GuestAgent, device: int, card: Card) -> bool:
+    try:
+        return agent.number(f"/sys/bus/virtio/devices/virtio{device}/net/{card.interface}/ifindex") == card.index
+    except ApplyFailed:
+        return False
+
+
+def vcpus_of(agents: Agents | None, target: Target) -> GuestCpus:
+    """Raises Gone also where the guest has restarted."""
+    agent, path = _file(agents, target)
+    return GuestCpus(agent.cpus(path))
+
+
+def set_vcpus(agents: Agents | None, target: Target, wanted: GuestCpus) -> None:
+    agent, path = _file(agents, target)
+    with written(target, wanted, lambda: GuestCpus(agent.cpus(path))):
+        agent.write(path, f"{wanted.vcpus}\n")
+
+
+def _file(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:
+    if target.part is None or target.part < 0:
+        raise Invalid("guest_irq", str(target)[:80], "the number of an interrupt")
+    agent, (interface, index, name) = conversation(agents, target, NAME, NUMBER, _NAME)
+    card = Card(interface, int(index))
+    if _numbers(agent).get(name) != target.part or not _has_card(agent, _of(name)[0], card):
+        raise Gone(str(target))
+    return agent, _path(target.part)
+
+
+def _path(number: int) -> str:
+    return f"/proc/irq/{number}/smp_affinity_list"
+
+
+ROW: HostRow[GuestCpus] = HostRow(
+    lambda access, target: vcpus_of(access.agents, target),
+    lambda access, target, state: set_vcpus(access.agents, target, state),
+    inside=Question(GuestIrqs, read_irqs),
+)
