@@ -24,15 +24,15 @@ from pinner.checks.limits import WARN_PERCENT, of_services
 from pinner.model.machine.process import is_service
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, SocketOwner, UdpSocket
-from pinner.model.settings.sysctls import SYSCTLS
+from pinner.model.settings.sysctls import DEFAULT_BUFFER, SYSCTLS
 
 BUFFER = "socket(7): SO_RCVBUF; Linux: include/uapi/linux/snmp.h (UDP_MIB_RCVBUFERRORS)"
 RMEM_MAX = "net.core.rmem_max"
 _NET, _UDP_MEM = "proc/sys/net/core", "proc/sys/net/ipv4/udp_mem"
 _FIRST = 212_992
 """The kernel's own rmem_default and rmem_max, in bytes."""
-_DEFAULT, _MOST = 4_194_304, 26_214_400
-"""Bytes for programs that ask for no buffer, and the most that is proposed."""
+_MOST = 26_214_400
+"""The most bytes that are proposed."""
 _PER_SECOND = 1.0
 _SHARE_OF_MEMORY = 4
 """UDP gets at most a fourth of the host's memory."""
@@ -84,7 +84,7 @@ class _Buffers:
             lines = planned_sysctl(RMEM_MAX, most or 0)
         elif limit == "rmem_default":
             now = number(self._reading.details.settings, f"{_NET}/rmem_default") or 0
-            lines = sysctl("net.core.rmem_default", max(_DEFAULT, 2 * now)) if 2 * now <= _MOST else ()
+            lines = sysctl("net.core.rmem_default", max(DEFAULT_BUFFER, 2 * now)) if 2 * now <= _MOST else ()
         yield from lines
         if owner and is_service(owner.unit) and (limit == "former" or (limit and lines)):
             unit = owner.unit
@@ -228,7 +228,7 @@ def _send_errors(reading: HostReading) -> Iterator[Found]:
     def find(_: HostReading) -> Iterator[Found]:
         if lost := grown_counters(reading, ("UdpSndbufErrors", "Udp6SndbufErrors")):
             sizes = {name: number(reading.details.settings, f"{_NET}/{name}") for name in ("wmem_max", "wmem_default")}
-            wanted = {"wmem_max": _MOST, "wmem_default": _DEFAULT}
+            wanted = {"wmem_max": _MOST, "wmem_default": DEFAULT_BUFFER}
             yield Found(
                 host_subject(reading),
                 "programs of the host cannot send UDP packets, because their send buffers are full",

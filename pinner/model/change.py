@@ -35,6 +35,7 @@ class Target:
     guest_rfs guest uuid, boot, name, index, queue; None; the guest's agent writes rps_flow_cnt (or, with uuid and boot
               alone, rps_sock_flow_entries)
     guest_irq guest uuid, boot, card, index, driver's name; number; the guest's agent writes smp_affinity_list
+    guest_sysctl guest uuid, boot, its name; None; the guest's agent writes /proc/sys/NAME
     weight    name of a slice, None              systemd's CPUWeight=
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out

@@ -28,6 +28,7 @@ TargetKind = Literal[
     "guest_rps",
     "guest_rfs",
     "guest_irq",
+    "guest_sysctl",
     "weight",
     "guest",
     "metadata",
@@ -47,6 +48,7 @@ SettingName = Literal[
     "guest-rps",
     "guest-rfs",
     "guest-irqs",
+    "guest-sysctls",
     "cpu-weights",
 ]
 
@@ -247,6 +249,16 @@ _ROWS = (
         room="inside",
         summary="interrupts of virtio cards inside guests: each queue gets a vCPU of its own",
         has_part=True,
+    ),
+    Kind(
+        "guest_sysctl",
+        "guest {name}",
+        group="inside",
+        order=0,
+        state=Number,
+        remedy="guest-sysctls",
+        room="inside",
+        summary="receive buffers of UDP inside guests",
     ),
     Kind(
         "queues",

@@ -15,7 +15,7 @@ from pinner.model.machine.interrupts import Balancer, DeviceIrqs
 from pinner.model.machine.process import Process, Thread
 from pinner.model.machine.topology import FrequencyDomain, Topology
 from pinner.model.settings.cards import CardQueues, RefusedSetting, RpsQueue, RxCoalescing, RxRing
-from pinner.model.settings.inside import GuestIrqs, GuestRfs, GuestRps
+from pinner.model.settings.inside import GuestIrqs, GuestRfs, GuestRps, GuestSysctls
 from pinner.model.settings.power import EnergyDomain, WakeLimit
 
 OVS = "Open vSwitch (DPDK)"
@@ -126,6 +126,8 @@ class Snapshot:
     """RFS inside guests; null: their agents were not asked."""
     guest_irqs: tuple[GuestIrqs, ...] | None = field(default=None, metadata=_UNLESS_READ)
     """Interrupts inside guests; null: their agents were not asked."""
+    guest_sysctls: tuple[GuestSysctls, ...] | None = field(default=None, metadata=_UNLESS_READ)
+    """UDP buffers inside guests; null: their agents were not asked."""
     cpu_weights: Mapping[str, int] | None = field(default=None, metadata=_UNLESS_READ)
     """That of the guests' slice (machine.slice) by its name; empty: no such slice, or no weight."""
     refused: tuple[RefusedSetting, ...] = field(default=(), metadata={"exclude_if": lambda refused: not refused})

@@ -1,10 +1,12 @@
 """Settings inside guests, as the agents of the guests tell them. Where one lies, only its guest is written to."""
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import GuestCpus, Number, State
+from pinner.model.settings.sysctls import DEFAULT_BUFFER, SYSCTLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,6 @@ class FlowQueue:
     index: int
     """ifindex in the guest."""
     queue: int
-    """The number of the queue."""
     flows: int
     """rps_flow_cnt; 0: RFS is off."""
 
@@ -80,7 +81,6 @@ class GuestRfs(GuestSettings):
     entries: int = 0
     """rps_sock_flow_entries: flows that the guest's kernel knows; 0: RFS is off, or there is no such queue."""
     queues: tuple[FlowQueue, ...] = ()
-    """The queues."""
 
     @property
     def states(self) -> dict[Target, State]:
@@ -108,7 +108,6 @@ class GuestIrq:
     index: int
     """ifindex of the card in the guest."""
     queue: int
-    """The number of the queue."""
     vcpus: CpuSet
     """vCPUs of smp_affinity_list, by the numbers of the guest's kernel."""
 
@@ -120,7 +119,6 @@ class GuestIrqs(GuestSettings):
     online: CpuSet = CpuSet()
     """Online vCPUs, by the numbers of the guest's kernel."""
     irqs: tuple[GuestIrq, ...] = ()
-    """The interrupts."""
 
     def target(self, irq: GuestIrq) -> Target:
         owner = f"{self.guest} {self.boot} {irq.interface} {irq.index} {irq.name}"
@@ -129,3 +127,28 @@ class GuestIrqs(GuestSettings):
     @property
     def states(self) -> dict[Target, State]:
         return {self.target(irq): GuestCpus(irq.vcpus) for irq in self.irqs}
+
+
+RMEM_DEFAULT = "net.core.rmem_default"
+BUFFERS: Mapping[str, int] = {
+    "net.core.rmem_max": SYSCTLS["net.core.rmem_max"].value,
+    RMEM_DEFAULT: DEFAULT_BUFFER,
+}
+"""Sysctls of guests that a plan may change, with the values that it gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSysctls(GuestSettings):
+    """Receive buffers of UDP in a guest."""
+
+    values: Mapping[str, int] = field(default_factory=dict)
+    """Values of sysctls in bytes, by name."""
+    lost: int = 0
+    """UDP packets that found a receive buffer full since the guest started (UdpRcvbufErrors)."""
+
+    def target(self, key: str) -> Target:
+        return Target("guest_sysctl", f"{self.guest} {self.boot} {key}", None, f"{self.name} {key}")
+
+    @property
+    def states(self) -> dict[Target, State]:
+        return {self.target(key): Number(value) for key, value in self.values.items()}

@@ -36,6 +36,8 @@ class SysctlRule:
         return Number(value if self.is_good(value) else self.value)
 
 
+DEFAULT_BUFFER = 4_194_304
+"""Bytes of rmem_default that hold a burst for programs that ask for no buffer."""
 _NET = "Linux: Documentation/admin-guide/sysctl/net.rst"
 _RULES = (
     SysctlRule(

@@ -15,6 +15,8 @@ BOOT = "11111111-2222-3333-4444-555555555555"
 MAC = "52:54:00:00:00:01"
 NET = "/sys/class/net"
 INTERRUPTS = "/proc/interrupts"
+RMEM_MAX, RMEM_DEFAULT = "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/rmem_default"
+SNMP = "/proc/net/snmp"
 ENTRIES = "/proc/sys/net/core/rps_sock_flow_entries"
 
 HUNG = Busy("guest", "libvirt: guest agent is not responding", overdue=False)
@@ -73,6 +75,9 @@ class MadeUpGuest:
             f"{NET}/eth0/ifindex": "2\n",
             f"{NET}/eth0/device/modalias": "virtio:d00000001v00001AF4\n",
             ENTRIES: "0\n",
+            RMEM_MAX: "212992\n",
+            RMEM_DEFAULT: "212992\n",
+            SNMP: "Tcp: RtoMin\nTcp: 200\nUdp: InDatagrams RcvbufErrors\nUdp: 99 0\nUdpLite: A\nUdpLite: 1\n",
             "/sys/bus/virtio/devices/virtio1/net/eth0/ifindex": "2\n",
             INTERRUPTS: table(queues),
             **{irq_path(number): f"{online}\n" for number in range(27, 27 + 2 * queues)},

@@ -19,7 +19,7 @@ from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.process import CpuLimit, CpuQuota, Process, Thread
 from pinner.model.machine.topology import Cache, Device, FrequencyDomain, HugePages, Topology
 from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRing
-from pinner.model.settings.inside import FlowQueue, GuestIrq, GuestIrqs, GuestQueue, GuestRfs, GuestRps
+from pinner.model.settings.inside import FlowQueue, GuestIrq, GuestIrqs, GuestQueue, GuestRfs, GuestRps, GuestSysctls
 from pinner.model.settings.power import EnergyDomain, WakeLimit
 from pinner.model.snapshot import Snapshot
 
@@ -55,6 +55,7 @@ def full_snapshot() -> Snapshot:
                 guest(1, 2, ALL).uuid, "g1", "b", cpus("0-1"), (GuestIrq(27, "virtio0-input.0", "eth0", 2, 0, ALL),)
             ),
         ),
+        guest_sysctls=(GuestSysctls(guest(1, 2, ALL).uuid, "g1", "b", {"net.core.rmem_max": 212_992}, 3),),
         cpu_weights={"machine.slice": 100},
     )
     return _with_times(taken)

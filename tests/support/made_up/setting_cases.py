@@ -18,7 +18,17 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRing
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE
-from pinner.model.settings.inside import FLOWS, FlowQueue, GuestIrq, GuestIrqs, GuestQueue, GuestRfs, GuestRps
+from pinner.model.settings.inside import (
+    BUFFERS,
+    FLOWS,
+    FlowQueue,
+    GuestIrq,
+    GuestIrqs,
+    GuestQueue,
+    GuestRfs,
+    GuestRps,
+    GuestSysctls,
+)
 from pinner.model.settings.power import PERFORMANCE, SHALLOW, EnergyDomain, WakeLimit
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
@@ -100,6 +110,8 @@ STEERED = GuestRfs(GUEST.uuid, "g1", INSIDE.boot, 4096, (FLOW_QUEUE,))
 
 GUEST_IRQ = GuestIrq(27, "virtio0-input.0", "eth0", 2, 0, cpus("0-1"))
 INTERRUPTED = GuestIrqs(GUEST.uuid, "g1", INSIDE.boot, cpus("0-1"), (GUEST_IRQ,))
+
+BUFFERED = GuestSysctls(GUEST.uuid, "g1", INSIDE.boot, {"net.core.rmem_max": 212_992, "net.core.rmem_default": 212_992})
 
 
 def number(state: State) -> int:
@@ -263,6 +275,18 @@ _CASES = (
         lambda state: (replace(INTERRUPTED, irqs=(replace(GUEST_IRQ, vcpus=state.vcpus),)),),
         (replace(INTERRUPTED, irqs=(replace(GUEST_IRQ, name="virtio1-input.0"),)),),
         {"a plan gives it vCPU 1, and no other": GuestCpus(cpus("0"))},
+    ),
+    Case(
+        "guest_sysctl",
+        (BUFFERED,),
+        "guest g1 net.core.rmem_max",
+        Number(212_992),
+        Number(BUFFERS["net.core.rmem_max"]),
+        "# inside the guest: sysctl -w net.core.rmem_max=26214400",
+        "# inside the guest: sysctl -w net.core.rmem_max=212992",
+        lambda state: (replace(BUFFERED, values={**BUFFERED.values, "net.core.rmem_max": number(state)}),),
+        (replace(BUFFERED, boot=INSIDE.boot[::-1]),),
+        {"a plan gives it the value 26214400, and no other": Number(1 << 30)},
     ),
     Case(
         "weight",

@@ -33,7 +33,7 @@ ALLOWED, REFILL, AGAIN = 10.0, 0.05, 2.0
 """See Allowance."""
 CLOSE = "guest-file-close"
 """It is always allowed: when the agent ends, it writes the buffer of each open file, maybe after the undo."""
-NUMBER = re.compile(r"[0-9]{1,9}")
+NUMBER = re.compile(r"[0-9]{1,10}")
 _MASK = re.compile(r"[0-9a-f,]{1,2400}")
 _MAX_HANDLE = 1 << 63
 _MAX_ERROR = 200

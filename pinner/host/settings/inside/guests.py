@@ -116,6 +116,7 @@ class Question:
 
     value: type[GuestSettings]
     read: Callable[[Inside], GuestSettings]
+    fewest_vcpus: int = 2
 
 
 @dataclass(slots=True)
@@ -136,22 +137,20 @@ class InsideReader:
     def read(
         self, guests: Iterable[Guest], questions: Mapping[TargetKind, Question]
     ) -> dict[TargetKind, tuple[GuestSettings, ...]]:
-        """Asks guests with several vCPUs and a card."""
+        """Asks guests with a card."""
         end = self._clock() + ALL_SECONDS
-        chosen = [
-            candidate
-            for candidate in guests
-            if candidate.state == "running" and not candidate.unread and len(candidate.vcpus) > 1 and candidate.taps
-        ]
-        paused = {candidate.uuid: self._pauses.get(candidate.uuid) for candidate in chosen}
+        chosen = [guest for guest in guests if guest.state == "running" and not guest.unread and guest.taps]
+        paused = {guest.uuid: self._pauses.get(guest.uuid) for guest in chosen}
         self._pauses = {uuid: pause for uuid, pause in paused.items() if pause}
-        answers = [self._answers(guest, questions, end) for guest in chosen]
-        return {kind: tuple(answer[kind] for answer in answers) for kind in questions}
+        answers = [self._answers(guest, _for(guest, questions), end) for guest in chosen]
+        return {kind: tuple(answer[kind] for answer in answers if kind in answer) for kind in questions}
 
     def _answers(
         self, guest: Guest, questions: Mapping[TargetKind, Question], end: float
     ) -> dict[TargetKind, GuestSettings]:
         now = self._clock()
+        if not questions:
+            return {}
         if why := self._why_not(guest, end):
             return {kind: _unread(question, guest, why) for kind, question in questions.items()}
         answers: dict[TargetKind, GuestSettings] = {}
@@ -180,6 +179,10 @@ class InsideReader:
         if pause and now < pause.until:
             return f"its agent did not answer in time, or slowly; it is asked again in {pause.until - now:.0f} s"
         return ""
+
+
+def _for(guest: Guest, questions: Mapping[TargetKind, Question]) -> dict[TargetKind, Question]:
+    return {kind: each for kind, each in questions.items() if len(guest.vcpus) >= each.fewest_vcpus}
 
 
 def _unread(question: Question, guest: Guest, why: str) -> GuestSettings:

@@ -71,7 +71,7 @@ def test_a_hostile_answer_is_an_error_of_this_guest_alone(command, answer):
     assert (made.files[ENTRIES], made.files[flow_path(0)]) == ("0\n", "0\n")
 
 
-@pytest.mark.parametrize("content", ["-1", "", "4096 1", "9" * 10, "\x1b[2J", "0x10"])
+@pytest.mark.parametrize("content", ["-1", "", "4096 1", "9" * 11, "\x1b[2J", "0x10"])
 @pytest.mark.parametrize("path", [ENTRIES, flow_path(0)])
 def test_a_strange_number_is_an_error(path, content):
     made = MadeUpGuest()
