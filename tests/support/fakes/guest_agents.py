@@ -86,6 +86,7 @@ class MadeUpGuest:
         }
         self.interfaces = [{"name": "eth0", "hardware-address": MAC}, {"name": "lo", "hardware-address": "00:00:00"}]
         self.hostile = {}
+        self.system = {"id": "debian", "pretty-name": "Debian GNU/Linux 12 (bookworm)"}
         self.asked = []
         self.open = {}
         self.before = lambda: None
@@ -108,6 +109,8 @@ class MadeUpGuest:
         match command:
             case "guest-network-get-interfaces":
                 return self.interfaces
+            case "guest-get-osinfo":
+                return self.system
             case "guest-file-open":
                 if given["path"] not in self.files:
                     raise ApplyFailed("guest", f"libvirt: failed to open file '{given['path']}'")

@@ -96,28 +96,28 @@ class GuestAgent:
     """One conversation. Every method raises Gone, Busy and ApplyFailed."""
 
     def __init__(self, what: str, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
-        self._what = what
+        self.what = what
         self._ask = ask
         self._clock = clock
         self._end = clock() + SECONDS
 
     def call(self, command: str, **arguments: object) -> Any:
         if self._clock() >= self._end and command != CLOSE:
-            raise Busy(self._what, f"the guest's agent needs more than {SECONDS:g} s", overdue=False)
+            raise Busy(self.what, f"the guest's agent needs more than {SECONDS:g} s", overdue=False)
         request = {"execute": command} | ({"arguments": arguments} if arguments else {})
         try:
             answer = self._ask(json.dumps(request))
         except ApplyFailed as error:
             # The guest chooses most of this text.
-            raise ApplyFailed(self._what, _printable(error.details["why"])) from None
+            raise ApplyFailed(self.what, printable(error.details["why"])) from None
         if len(answer) > MAX_ANSWER:
             raise self._wrong(command, f"{len(answer)} characters, and at most {MAX_ANSWER} are read")
         try:
             reply = json.loads(answer)
         except (ValueError, RecursionError):
-            raise self._wrong(command, f"{_printable(answer)}, which is no JSON that can be read") from None
+            raise self._wrong(command, f"{printable(answer)}, which is no JSON that can be read") from None
         if not isinstance(reply, dict) or "return" not in reply:
-            raise self._wrong(command, f"{_printable(answer)}, which returns nothing")
+            raise self._wrong(command, f"{printable(answer)}, which returns nothing")
         return reply["return"]
 
     def read(self, path: str, most: int = MAX_FILE) -> str:
@@ -168,7 +168,7 @@ class GuestAgent:
     def _file(self, path: str, mode: str) -> Iterator[int]:
         handle = self.call("guest-file-open", path=path, mode=mode)
         if not isinstance(handle, int) or isinstance(handle, bool) or not 0 <= handle < _MAX_HANDLE:
-            raise self._wrong("guest-file-open", f"{_printable(repr(handle))} in place of a handle")
+            raise self._wrong("guest-file-open", f"{printable(repr(handle))} in place of a handle")
         try:
             yield handle
         finally:
@@ -176,11 +176,11 @@ class GuestAgent:
                 self.call(CLOSE, handle=handle)
 
     def strange(self, path: str, text: str) -> ApplyFailed:
-        return ApplyFailed(self._what, f"the guest's agent says that {path} has {text[:80]!r}")
+        return ApplyFailed(self.what, f"the guest's agent says that {path} has {text[:80]!r}")
 
     def _wrong(self, command: str, answer: str) -> ApplyFailed:
-        return ApplyFailed(self._what, f"the guest's agent answers {command} with {answer}")
+        return ApplyFailed(self.what, f"the guest's agent answers {command} with {answer}")
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text[:_MAX_ERROR])

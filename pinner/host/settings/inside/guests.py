@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TypeVar
 
-from pinner.host.settings.inside.agent import Agents, Allowance, GuestAgent
+from pinner.host.settings.inside.agent import Agents, Allowance, GuestAgent, printable
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
@@ -50,10 +50,7 @@ class Inside:
 
     guest: Guest
     agent: GuestAgent
-
-    @cached_property
-    def boot(self) -> str:
-        return self.agent.matching(_UUID, _BOOT)
+    boot: str
 
     @cached_property
     def online(self) -> CpuSet:
@@ -142,10 +139,10 @@ class InsideReader:
         chosen = [guest for guest in guests if guest.state == "running" and not guest.unread and guest.taps]
         paused = {guest.uuid: self._pauses.get(guest.uuid) for guest in chosen}
         self._pauses = {uuid: pause for uuid, pause in paused.items() if pause}
-        answers = [self._answers(guest, _for(guest, questions), end) for guest in chosen]
+        answers = [self._ask(guest, _for(guest, questions), end) for guest in chosen]
         return {kind: tuple(answer[kind] for answer in answers if kind in answer) for kind in questions}
 
-    def _answers(
+    def _ask(
         self, guest: Guest, questions: Mapping[TargetKind, Question], end: float
     ) -> dict[TargetKind, GuestSettings]:
         now = self._clock()
@@ -153,15 +150,9 @@ class InsideReader:
             return {}
         if why := self._why_not(guest, end):
             return {kind: _unread(question, guest, why) for kind, question in questions.items()}
-        answers: dict[TargetKind, GuestSettings] = {}
-        inside, late = Inside(guest, agent_of(self._agents, guest.uuid, f"guest {guest.name}", self._clock)), False
-        for kind, question in questions.items():
-            try:
-                answers[kind] = _unread(question, guest, why) if why else question.read(inside)
-            except PinnerError as error:
-                answers[kind] = _unread(question, guest, str(error))
-                if isinstance(error, Busy):
-                    why, late = str(error), self._clock() - now >= _LONG_WAIT
+        agent = agent_of(self._agents, guest.uuid, f"guest {guest.name}", self._clock)
+        answers, is_busy = _answers(guest, agent, questions)
+        late = is_busy and self._clock() - now >= _LONG_WAIT
         # Every snapshot of the host waits for the answers of a guest, in time or not.
         self._allowance.spend(guest.uuid, self._clock() - now)
         if late or self._allowance.is_spent(guest.uuid):
@@ -183,6 +174,44 @@ class InsideReader:
 
 def _for(guest: Guest, questions: Mapping[TargetKind, Question]) -> dict[TargetKind, Question]:
     return {kind: each for kind, each in questions.items() if len(guest.vcpus) >= each.fewest_vcpus}
+
+
+def _answers(
+    guest: Guest, agent: GuestAgent, questions: Mapping[TargetKind, Question]
+) -> tuple[dict[TargetKind, GuestSettings], bool]:
+    """With whether the agent did not answer in time: then it is asked no further question."""
+    try:
+        inside = Inside(guest, agent, _boot(agent))
+    except PinnerError as error:
+        return {kind: _unread(each, guest, str(error)) for kind, each in questions.items()}, isinstance(error, Busy)
+    answers: dict[TargetKind, GuestSettings] = {}
+    why = ""
+    for kind, question in questions.items():
+        try:
+            answers[kind] = _unread(question, guest, why) if why else question.read(inside)
+        except PinnerError as error:
+            answers[kind] = _unread(question, guest, str(error))
+            why = str(error) if isinstance(error, Busy) else ""
+    return answers, bool(why)
+
+
+def _boot(agent: GuestAgent) -> str:
+    try:
+        return agent.matching(_UUID, _BOOT)
+    except ApplyFailed:
+        if not (name := _windows(agent)):
+            raise
+    raise ApplyFailed(agent.what, f"it runs {name}, whose kernel has no such settings")
+
+
+def _windows(agent: GuestAgent) -> str:
+    """Its name; empty: the guest runs another system."""
+    try:
+        system = agent.call("guest-get-osinfo")
+    except ApplyFailed:
+        return ""
+    is_windows = isinstance(system, dict) and system.get("id") == "mswindows"
+    return printable(str(system.get("pretty-name") or "Windows")) if is_windows else ""
 
 
 def _unread(question: Question, guest: Guest, why: str) -> GuestSettings:

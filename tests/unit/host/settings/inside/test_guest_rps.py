@@ -87,6 +87,44 @@ def test_a_hostile_answer_is_an_error_of_this_guest_alone_and_its_text_cannot_ha
     assert made.files[queue_path(0)] == "0\n"
 
 
+WINDOWS = {
+    "name": "Microsoft Windows",
+    "kernel-release": "20348",
+    "version": "Microsoft Windows Server 2022",
+    "variant": "server",
+    "pretty-name": "Windows Server 2022 Datacenter",
+    "version-id": "2022",
+    "variant-id": "server",
+    "kernel-version": "10.0",
+    "machine": "x86_64",
+    "id": "mswindows",
+}
+NO_FILE = ApplyFailed(
+    "guest",
+    "libvirt: internal error: unable to execute QEMU agent command 'guest-file-open': failed to open file "
+    "'/proc/sys/kernel/random/boot_id': The system cannot find the path specified.",
+)
+
+
+def test_a_windows_guest_has_no_such_settings():
+    """As the agent of Windows answers (qga/commands-win32.c)."""
+    made = MadeUpGuest()
+    made.hostile["guest-file-open"], made.system = NO_FILE, WINDOWS
+    (found,) = read(made)
+    assert found.unread.endswith("it runs Windows Server 2022 Datacenter, whose kernel has no such settings")
+    made.system = {"id": "mswindows", "pretty-name": "\x1b[2J" + "x" * 100_000}
+    (found,) = read(made)
+    assert (found.unread.isprintable(), len(found.unread) < 400) == (True, True)
+
+
+@pytest.mark.parametrize("system", [{}, [], None, "mswindows", {"id": ["mswindows"]}, {"id": "debian"}], ids=range(6))
+def test_another_guest_without_such_a_file_says_so(system):
+    made = MadeUpGuest()
+    made.hostile["guest-file-open"], made.system = NO_FILE, system
+    (found,) = read(made)
+    assert "failed to open file '/proc/sys/kernel/random/boot_id'" in found.unread
+
+
 @pytest.mark.parametrize(
     ("path", "content"),
     [
