@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from shlex import quote
 
-from pinner.checks.common import MANY, NotKnown, SampledNic, command, find_each, growth, rate, sampled_nics
+from pinner.checks.common import MANY, NotKnown, SampledNic, command, find_each, flavor, growth, rate, sampled_nics
 from pinner.checks.limits import WARN_PERCENT, Waiting, Waits, split
-from pinner.model.guest.guest import Guest
+from pinner.model.guest.guest import Guest, Tap
 from pinner.model.machine.process import Thread
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, Nic
@@ -21,19 +21,24 @@ MOST_QUEUES = 8
 _STOPPED = ("paused", "suspended", "shutdown", "crashed")
 
 
-def _taps(reading: HostReading) -> Iterator[tuple[Guest, str]]:
-    return ((guest, tap.name) for guest in reading.snapshot.guests for tap in guest.taps)
+WANTED_RING = 1024
+"""Packets: the most that QEMU takes for rx_queue_size. Its own is 256."""
+
+
+def _taps(reading: HostReading) -> dict[str, tuple[Guest, Tap]]:
+    """By name."""
+    return {tap.name: (guest, tap) for guest in reading.snapshot.guests for tap in guest.taps}
 
 
 def _drops(reading: HostReading) -> Iterator[Found]:
-    owners, waits = {name: guest for guest, name in _taps(reading)}, Waits(reading)
+    taps, waits = _taps(reading), Waits(reading)
 
-    def find(tap: SampledNic) -> Iterator[Found]:
-        guest, nic = owners[tap.nic.name], tap.nic
-        lost = growth(tap.before.statistics, tap.now.statistics, "tx_dropped")
+    def find(sampled: SampledNic) -> Iterator[Found]:
+        (guest, tap), nic = taps[sampled.nic.name], sampled.nic
+        lost = growth(sampled.before.statistics, sampled.now.statistics, "tx_dropped")
         if not lost:
             return
-        sent = growth(tap.before.statistics, tap.now.statistics, "tx_packets")
+        sent = growth(sampled.before.statistics, sampled.now.statistics, "tx_packets")
         share = lost / (lost + sent)
         evidence = (
             *rate("drops", lost, reading.seconds, "packets"),
@@ -51,12 +56,12 @@ def _drops(reading: HostReading) -> Iterator[Found]:
             Subject("tap", nic.name),
             f"guest {guest.name} loses {lost / reading.seconds:.3g} packets/s that come from the host{stopped}",
             evidence,
-            () if stopped else (*_longer(nic), *_more_queues(guest, nic)),
+            () if stopped else (*_longer(nic), *_more_queues(guest, tap, nic), *_larger_ring(guest, tap)),
             "critical" if share > CRITICAL_SHARE else "warning",
         )
 
-    taps = (tap for tap in sampled_nics(reading) if tap.nic.name in owners)
-    yield from find_each(taps, lambda tap: Subject("tap", tap.nic.name), find)
+    sampled = (each for each in sampled_nics(reading) if each.nic.name in taps)
+    yield from find_each(sampled, lambda each: Subject("tap", each.nic.name), find)
 
 
 def _worst(guest: Guest, waits: Waits) -> Waiting | None:
@@ -74,11 +79,26 @@ def _longer(nic: Nic) -> Iterator[Remedy]:
         yield command(f"ip link set dev {quote(nic.name)} txqueuelen {WANTED_QUEUE}")
 
 
-def _more_queues(guest: Guest, nic: Nic) -> Iterator[Remedy]:
-    if nic.tx_queues < (queues := min(len(guest.vcpus), MOST_QUEUES)):
-        line = f"<driver name='vhost' queues='{queues}'/>"
-        yield Remedy(line, f"the domain XML of {guest.name}, interface {nic.name}", "guest restart")
+def _more_queues(guest: Guest, tap: Tap, nic: Nic) -> Iterator[Remedy]:
+    """Nova writes the XML of its guests anew when they start. A card that is not virtio has one queue."""
+    if tap.is_virtio and nic.tx_queues < (queues := min(len(guest.vcpus), MOST_QUEUES)):
+        yield from flavor("hw:vif_multiqueue_enabled=true", [guest])
+        if not guest.nova:
+            yield _of_card(guest, tap, f"<driver name='vhost' queues='{queues}'/>")
         yield Remedy(f"ethtool -L DEVICE combined {queues}", f"in guest {guest.name}", "guest owner")
+
+
+def _larger_ring(guest: Guest, tap: Tap) -> Iterator[Remedy]:
+    if not tap.is_virtio or tap.rx_queue_size >= WANTED_RING:
+        return
+    if guest.nova:
+        yield Remedy(f"rx_queue_size = {WANTED_RING}", "nova.conf [libvirt]", "guest restart")
+    else:
+        yield _of_card(guest, tap, f"<driver rx_queue_size='{WANTED_RING}'/>")
+
+
+def _of_card(guest: Guest, tap: Tap, line: str) -> Remedy:
+    return Remedy(line, f"the domain XML of {guest.name}, interface {tap.name}", "guest restart")
 
 
 def vhosts(guest: Guest) -> list[Thread]:
@@ -88,12 +108,12 @@ def vhosts(guest: Guest) -> list[Thread]:
 
 
 def _short_queue(reading: HostReading) -> Iterator[Found]:
-    owners = {name: guest for guest, name in _taps(reading)}
+    taps = _taps(reading)
     for nic in reading.details.nics:
-        if nic.name in owners and 0 < nic.queue_length < SHORT_QUEUE:
+        if nic.name in taps and 0 < nic.queue_length < SHORT_QUEUE:
             yield Found(
                 Subject("tap", nic.name),
-                f"the queue to guest {owners[nic.name].name} holds {nic.queue_length} packets only",
+                f"the queue to guest {taps[nic.name][0].name} holds {nic.queue_length} packets only",
                 (Evidence("tx_queue_len", nic.queue_length, "packets"),),
                 tuple(_longer(nic)),
             )
@@ -101,31 +121,44 @@ def _short_queue(reading: HostReading) -> Iterator[Found]:
 
 def _no_vhost(reading: HostReading) -> Iterator[Found]:
     for guest in reading.snapshot.guests:
-        if guest.taps and guest.state == "running" and not guest.unread and not vhosts(guest):
-            names = [tap.name for tap in guest.taps]
+        if guest.state != "running" or guest.unread:
+            continue
+        virtio = [tap for tap in guest.taps if tap.is_virtio]
+        if virtio and not vhosts(guest):
             yield Found(
                 Subject("guest", guest.name),
                 f"no vhost thread serves the taps of guest {guest.name}: QEMU's main loop copies each packet",
-                (Evidence("taps", len(names)), Evidence("vhost threads", 0)),
-                tuple(
-                    Remedy(
-                        "<driver name='vhost'/>", f"the domain XML of {guest.name}, interface {name}", "guest restart"
-                    )
-                    for name in names[:MANY]
-                ),
+                (Evidence("taps", len(virtio)), Evidence("vhost threads", 0)),
+                tuple(_of_card(guest, tap, "<driver name='vhost'/>") for tap in virtio[:MANY]),
             )
+        if emulated := [tap for tap in guest.taps if not tap.is_virtio]:
+            models = ", ".join(sorted({tap.model for tap in emulated}))
+            yield Found(
+                Subject("guest", guest.name),
+                f"QEMU emulates cards of guest {guest.name} ({models}), which have no vhost: its main loop copies each "
+                "packet",
+                (Evidence("taps", len(emulated)), Evidence("model", models)),
+                tuple(_virtio(guest, emulated)),
+            )
+
+
+def _virtio(guest: Guest, taps: list[Tap]) -> Iterator[Remedy]:
+    if guest.nova:
+        yield Remedy("hw_vif_model=virtio", "the image in Nova", "guest restart")
+    else:
+        yield from (_of_card(guest, tap, "<model type='virtio'/>") for tap in taps[:MANY])
 
 
 def _few_queues(reading: HostReading) -> Iterator[Found]:
     nics = {nic.name: nic for nic in reading.details.nics}
-    for guest, name in _taps(reading):
+    for name, (guest, tap) in _taps(reading).items():
         nic, vcpus = nics.get(name), len(guest.vcpus)
-        if nic is not None and vcpus >= 4 and nic.tx_queues == 1:
+        if nic is not None and tap.is_virtio and vcpus >= 4 and nic.tx_queues == 1:
             yield Found(
                 Subject("tap", name),
                 f"guest {guest.name} has {vcpus} vCPUs, and one queue for all packets of {name}",
                 (Evidence("queues", 1), Evidence("vCPUs", vcpus)),
-                tuple(_more_queues(guest, nic)),
+                tuple(_more_queues(guest, tap, nic)),
             )
 
 
@@ -161,7 +194,7 @@ CHECKS = (
     HostCheck(
         code="tap-without-vhost",
         severity="warning",
-        summary="a guest's network runs without vhost",
+        summary="a guest's network runs without vhost, or its card is emulated",
         why="QEMU's main loop then copies each packet, and shares its time with all other work of QEMU",
         source=VIRTIO,
         find=_no_vhost,

@@ -188,7 +188,7 @@ def _of_guests(root: Path, guests: Sequence[DomainDescription], *, units: bool) 
         yield root / f"proc/{pid}/numa_maps"
         for folder in (mount.folder, *cgroups.folders_of(root, mount, pid)) if units else ():
             yield from (folder / name for name in names)
-    for name, _ in chain.from_iterable(domain_xml.parse(guest.xml).taps for guest in guests):
+    for name, *_ in chain.from_iterable(domain_xml.parse(guest.xml).taps for guest in guests):
         yield from (root / "sys/class/net" / Path(name).name / "statistics" / counter for counter in TAP_COUNTERS)
 
 

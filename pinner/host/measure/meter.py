@@ -71,7 +71,7 @@ def metered_guests(
         except Gone:
             continue
         vhost = tuple(ThreadKey(thread.tid, thread.started) for thread in processes.vhost_threads.get(pid, ()))
-        taps = tuple(name for name, _ in known[uuid].xml.taps if name)
+        taps = tuple(tap.name for tap in known[uuid].xml.taps if tap.name)
         metered.append(MeteredGuest(uuid, known[uuid].name, pid, started, vhost, taps))
     return tuple(metered)
 

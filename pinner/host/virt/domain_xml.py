@@ -3,6 +3,7 @@ libvirt's API returns these facts only after QEMU has answered, or never."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from lxml import etree
 
@@ -28,8 +29,17 @@ UNREAD = f"<domain><metadata><cpus xmlns='{PINNER}' leave='alone'/></metadata></
 Part = tuple[TargetKind, int | None]
 """The kind, and the number of the vCPU or iothread."""
 
+_MAX_RING = 1 << 16
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
 _PART = {"vcpu": "vcpu", "iothread": "iothread"}
+
+
+class TapDevice(NamedTuple):
+    name: str
+    """On the host."""
+    mac: str
+    model: str
+    rx_queue_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +54,7 @@ class Domain:
     emulator_pin: CpuSet | None
     iothreads: tuple[int, ...]
     iothread_pins: Mapping[int, CpuSet]
-    taps: tuple[tuple[str, str], ...]
-    """Host name and MAC address of each tap."""
+    taps: tuple[TapDevice, ...]
     pci: tuple[str, ...]
     nova: NovaIdentity | None
     own_pins: Mapping[Part, CpuSet]
@@ -190,13 +199,12 @@ def _iothreads(domain: etree._Element) -> tuple[int, ...]:
     return listed or tuple(range(1, _number(domain.findtext("iothreads", "0"), MAX_CPUS) + 1))
 
 
-def _taps(domain: etree._Element) -> list[tuple[str, str]]:
-    taps = []
+def _taps(domain: etree._Element) -> Iterator[TapDevice]:
     for interface in domain.iterfind("devices/interface"):
-        target, mac = interface.find("target"), interface.find("mac")
-        if target is not None and target.get("dev"):
-            taps.append((target.get("dev", ""), "" if mac is None else mac.get("address", "")))
-    return taps
+        paths = ("target/@dev", "mac/@address", "model/@type", "driver/@rx_queue_size")
+        name, mac, model, size = (str(interface.xpath(f"string({path})")) for path in paths)
+        if name:
+            yield TapDevice(name, mac, model, _number(size or "0", _MAX_RING))
 
 
 def _pci_address(address: etree._Element) -> str:

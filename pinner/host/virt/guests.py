@@ -110,7 +110,7 @@ def read_guest(
         vhost_threads=processes.vhost_threads.get(pid, ()),
         memory_kib=sum(resident.per_node.values()) if domain.unread else xml.memory_kib,
         memory_per_node=resident.per_node,
-        taps=tuple(_tap(root, name, mac) for name, mac in xml.taps),
+        taps=tuple(_tap(root, tap) for tap in xml.taps),
         pci=xml.pci,
         persistent=domain.definition is not None,
         nova=xml.nova,
@@ -199,10 +199,10 @@ def _unpinned(root: Path, xml: Domain) -> CpuSet:
 TAP_COUNTERS = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")
 
 
-def _tap(root: Path, name: str, mac: str) -> Tap:
+def _tap(root: Path, tap: domain_xml.TapDevice) -> Tap:
     """libvirt swaps rx and tx for some kinds, to show the guest's direction."""
-    counts = files.counts(root / "sys/class/net" / name / "statistics", TAP_COUNTERS)
-    return Tap(name, mac, *(counts.get(counter, 0) for counter in TAP_COUNTERS))
+    counts = files.counts(root / "sys/class/net" / tap.name / "statistics", TAP_COUNTERS)
+    return Tap(tap.name, tap.mac, *(counts.get(counter, 0) for counter in TAP_COUNTERS), tap.model, tap.rx_queue_size)
 
 
 def _dedicated(domain: ActiveDomain) -> bool:

@@ -82,6 +82,14 @@ class Tap:
     """Packets from the guest that the host dropped."""
     tx_drops: int
     """Packets to the guest that the host dropped."""
+    model: str = field(default="", metadata={"exclude_if": lambda model: not model})
+    """The card that the guest sees, such as virtio or e1000; empty: not known."""
+    rx_queue_size: int = field(default=0, metadata={"exclude_if": lambda size: not size})
+    """Packets that the guest's receive ring holds; 0: QEMU's own 256."""
+
+    @property
+    def is_virtio(self) -> bool:
+        return not self.model or self.model.startswith("virtio")
 
 
 @dataclass(frozen=True, slots=True)

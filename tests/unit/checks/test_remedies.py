@@ -28,6 +28,7 @@ NOT_APPLIED = {
     "memory-remote": {"pinner (apply|compare)"},
     "nova-dedicated-some-nodes": {"(hw|quota):"},
     "nvme-queues-cut": {"<"},
+    "tap-drops": {"<"},
     "tap-single-queue": {"ethtool -L DEVICE"},
     "vcpu-run-delay": {"pinner (apply|compare)"},
 }

@@ -50,6 +50,7 @@ _NO_EFFECT = (
     "journalctl",
     "pinner (apply|compare)",
     "reserved_host_memory_mb",
+    "(rx_queue_size|hw_vif_model)",
     "systemctl (restart|set-property system.slice)",
     "zgrep",
     "cpu_power_governor_high",

@@ -1,0 +1,60 @@
+"""Advice about a guest's card: what needs a restart goes where the guest's definition comes from."""
+
+from dataclasses import replace
+
+import pytest
+from support.made_up.readings import Seen, counted, findings, nic, placed, reading, tap
+
+from pinner.model.guest.guest import NovaIdentity
+
+NOVA = NovaIdentity("web", "p", "u", "m1.large")
+TAP = nic("tap1", "", tx_queues=1)
+XML = "the domain XML of g1, interface tap1"
+
+
+def found(code, card, **guest):
+    losing = reading(
+        Seen(nics=(TAP,)), Seen(nics=(counted(TAP, tx_dropped=50, tx_packets=1000),)), [placed(taps=(card,), **guest)]
+    )
+    return [each for each in findings(losing) if each.code == code]
+
+
+def lines(code, card, **guest):
+    (finding,) = found(code, card, **guest)
+    return {each.line: each.where for each in finding.remedies if each.needs.startswith("guest")}
+
+
+VIRTIO, EMULATED = replace(tap(), model="virtio"), replace(tap(), model="e1000")
+
+
+@pytest.mark.parametrize("card", [VIRTIO, tap()], ids=["virtio", "not known"])
+def test_queues_and_a_larger_ring_are_lines_of_the_xml(card):
+    assert lines("tap-single-queue", card) == {
+        "<driver name='vhost' queues='4'/>": XML,
+        "ethtool -L DEVICE combined 4": "in guest g1",
+    }
+    assert lines("tap-drops", card)["<driver rx_queue_size='1024'/>"] == XML
+
+
+def test_nova_writes_the_xml_of_its_guests_so_they_get_properties():
+    assert lines("tap-drops", VIRTIO, nova=NOVA) == {
+        "hw:vif_multiqueue_enabled=true": "the flavor in Nova",
+        "ethtool -L DEVICE combined 4": "in guest g1",
+        "rx_queue_size = 1024": "nova.conf [libvirt]",
+    }
+
+
+def test_the_largest_ring_stays():
+    assert not any("rx_queue_size" in line for line in lines("tap-drops", replace(VIRTIO, rx_queue_size=1024)))
+
+
+def test_an_emulated_card_has_no_vhost_queues_or_ring():
+    (finding,) = found("tap-without-vhost", EMULATED)
+    assert "QEMU emulates cards of guest g1 (e1000), which have no vhost" in finding.message
+    assert lines("tap-without-vhost", EMULATED) == {"<model type='virtio'/>": XML}
+    assert lines("tap-without-vhost", EMULATED, nova=NOVA) == {"hw_vif_model=virtio": "the image in Nova"}
+    assert (found("tap-single-queue", EMULATED), lines("tap-drops", EMULATED)) == ([], {})
+
+
+def test_a_virtio_card_without_vhost_gets_it():
+    assert lines("tap-without-vhost", VIRTIO, vhost_threads=0) == {"<driver name='vhost'/>": XML}
