@@ -2,14 +2,26 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from operator import itemgetter
 from shlex import quote
 
-from pinner.checks.common import MANY, NotKnown, SampledNic, command, find_each, flavor, growth, rate, sampled_nics
+from pinner.checks.common import (
+    MANY,
+    NotKnown,
+    SampledNic,
+    command,
+    find_each,
+    flavor,
+    grown,
+    growth,
+    rate,
+    sampled_nics,
+)
 from pinner.checks.limits import WARN_PERCENT, Waiting, Waits, split
 from pinner.model.guest.guest import Guest, Tap
 from pinner.model.machine.process import Thread
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
-from pinner.model.reading import HostReading, Nic
+from pinner.model.reading import GuestSoftirqs, HostReading, Nic
 
 CRITICAL_SHARE = 0.001
 """Lost packets per packet."""
@@ -18,11 +30,13 @@ SHORT_QUEUE = 500
 cards."""
 WANTED_QUEUE = 10_000
 MOST_QUEUES = 8
-_STOPPED = ("paused", "suspended", "shutdown", "crashed")
-
-
 WANTED_RING = 1024
 """Packets: the most that QEMU takes for rx_queue_size. Its own is 256."""
+MANY_PACKETS = 10_000
+"""Packets a second to a guest: one vCPU is enough for fewer."""
+ONE_SHARE = 0.9
+"""Of the softirqs for received packets."""
+_STOPPED = ("paused", "suspended", "shutdown", "crashed")
 
 
 def _taps(reading: HostReading) -> dict[str, tuple[Guest, Tap]]:
@@ -162,6 +176,57 @@ def _few_queues(reading: HostReading) -> Iterator[Found]:
             )
 
 
+def _one_vcpu(reading: HostReading) -> Iterator[Found]:
+    if reading.before is None:
+        return
+    former = {softirqs.guest: softirqs for softirqs in reading.before.softirqs}
+    nics = {sampled.nic.name: sampled for sampled in sampled_nics(reading)}
+    guests = {guest.uuid: guest for guest in reading.snapshot.guests}
+
+    def find(now: GuestSoftirqs) -> Iterator[Found]:
+        guest = guests[now.guest]
+        taps = [(tap, nics[tap.name]) for tap in guest.taps if tap.name in nics]
+        packets = sum(growth(nic.before.statistics, nic.now.statistics, "tx_packets") for _, nic in taps)
+        if packets < MANY_PACKETS * reading.seconds:
+            return
+        counts = _received(former[now.guest], now)
+        vcpu, most = max(counts.items(), key=itemgetter(1))
+        if (share := most / max(sum(counts.values()), 1)) < ONE_SHARE:
+            return
+        names = ("guest-rps", "guest-rfs", "guest-irqs")
+        yield Found(
+            Subject("guest", guest.name),
+            f"vCPU {vcpu} of guest {guest.name} does {100 * share:.3g} % of the work for packets that come in",
+            (
+                *rate("packets", packets, reading.seconds, "packets"),
+                Evidence("share of NET_RX", 100 * share, "%"),
+                Evidence("vCPUs", len(guest.vcpus)),
+            ),
+            (
+                command(" ".join(["pinner apply --guest", quote(guest.name), *(f"--with {name}" for name in names)])),
+                *(line for tap, nic in taps for line in _more_queues(guest, tap, nic.nic)),
+            ),
+        )
+
+    both = (now for now in reading.now.softirqs if now.guest in former and now.guest in guests)
+    yield from find_each(both, lambda now: Subject("guest", now.name), find)
+
+
+def _received(before: GuestSoftirqs, now: GuestSoftirqs) -> dict[int, int]:
+    """By vCPU. Raises NotKnown."""
+    if why := before.unread or now.unread:
+        raise NotKnown(why)
+    if before.boot != now.boot:
+        raise NotKnown("the guest was restarted during the sample")
+    counts = {
+        vcpu: grown(f"NET_RX of vCPU {vcpu}", before.received.get(vcpu, 0), count)
+        for vcpu, count in now.received.items()
+    }
+    if not any(counts.values()):
+        raise NotKnown("the guest's agent tells of no NET_RX")
+    return counts
+
+
 def _gone(reading: HostReading) -> Iterator[Found]:
     if reading.before is None:
         return
@@ -206,6 +271,14 @@ CHECKS = (
         why="one vCPU and one vhost thread handle all packets, whatever the number of vCPUs",
         source=VIRTIO,
         find=_few_queues,
+    ),
+    HostCheck(
+        code="guest-packets-one-vcpu",
+        severity="warning",
+        summary="one vCPU of a guest does nearly all work for its packets",
+        why="the packets wait for that vCPU, while the others have time",
+        source="Linux: Documentation/networking/scaling.rst",
+        find=_one_vcpu,
     ),
     HostCheck(
         code="nic-vanished",

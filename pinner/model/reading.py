@@ -7,6 +7,7 @@ from pinner.model.machine.interrupts import Balancer, DeviceIrqs
 from pinner.model.machine.process import CpuQuota
 from pinner.model.plan.plan import NO_ROLES, Roles
 from pinner.model.settings.cards import CardQueues, RefusedSetting, RpsQueue, RxCoalescing, RxRing
+from pinner.model.settings.inside import GuestSettings
 from pinner.model.snapshot import Snapshot
 
 SERVICES = "system.slice"
@@ -152,6 +153,14 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
+class GuestSoftirqs(GuestSettings):
+    """What a guest's agent tells of the guest's softirqs."""
+
+    received: Mapping[int, int] = field(default_factory=dict)
+    """NET_RX by vCPU, since the guest started; only those that had some."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostSample:
     """Counters at one moment. A field is empty where the host has no such thing."""
 
@@ -174,6 +183,8 @@ class HostSample:
     """PSI in per cent over 10 s (cpu.some, memory.full, system.slice.cpu.some)."""
     swapped_kib: Mapping[int, int] = field(default_factory=dict)
     """By QEMU's process id."""
+    softirqs: tuple[GuestSoftirqs, ...] = ()
+    """Of guests with several vCPUs, where their agents are asked."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """With the reason."""
 

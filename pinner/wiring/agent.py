@@ -32,6 +32,7 @@ from pinner.host.processes.reservations import AffinityOwners
 from pinner.host.processes.sampling import Scanner
 from pinner.host.reading.sampler import take_reading
 from pinner.host.settings.inside.guests import InsideReader
+from pinner.host.settings.row import AskGuests
 from pinner.host.virt.libvirt import Libvirt
 from pinner.host.virt.libvirt_events import OwnPins
 from pinner.host.watch.events import HostWatcher, checks
@@ -89,7 +90,7 @@ def local_agent(
     agent = LocalAgent(
         take, host, journal, now, event_queue, trail, config.agent.recover,
         name=host_name(config), boot=boot_id(LIVE), checks=lambda: checks(watcher, libvirt) if watcher else (),
-        sample=_readings(config), histories=_histories(recorder), trace=partial(blame, LIVE, sleep=sleep),
+        sample=_readings(config, libvirt), histories=_histories(recorder), trace=partial(blame, LIVE, sleep=sleep),
         take_inventory=lambda kinds: take(0.0, kinds),
     )  # fmt: skip
     undo.callback(agent.close)
@@ -144,7 +145,7 @@ def _snapshots(
         minimum_cores=config.host.minimum_cores,
         weights=dict(config.objective),
         ovs_masks=Ovsdb(Path(config.host.ovsdb)).masks,
-        ask_guests=InsideReader(libvirt).read if config.libvirt.guest_agents else None,
+        ask_guests=_inside(config, libvirt),
         scanner=Scanner(LIVE),
         sleep=sleep,
     )
@@ -156,9 +157,13 @@ def _snapshots(
     return take
 
 
-def _readings(config: cfg.ConfigOpts) -> Callable[[Snapshot, float], HostReading]:
-    folders = (state_dir(config),)
-    return lambda snapshot, seconds: take_reading(LIVE, snapshot, seconds, sleep=sleep, folders=folders)
+def _readings(config: cfg.ConfigOpts, libvirt: Libvirt) -> Callable[[Snapshot, float], HostReading]:
+    known = partial(take_reading, LIVE, sleep=sleep, folders=(state_dir(config),), ask_guests=_inside(config, libvirt))
+    return lambda snapshot, seconds: known(snapshot, seconds)
+
+
+def _inside(config: cfg.ConfigOpts, libvirt: Libvirt) -> AskGuests | None:
+    return InsideReader(libvirt).read if config.libvirt.guest_agents else None
 
 
 def _pinger(config: cfg.ConfigOpts) -> Pinger | None:

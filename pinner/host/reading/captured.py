@@ -73,6 +73,7 @@ def _without_names(sample: HostSample, cards: set[str]) -> HostSample:
         sample,
         nics=tuple(nic for nic in sample.nics if nic.name in cards),
         sockets=(),
+        softirqs=(),
         throttled={},
         cgroups={},
         unread={},

@@ -14,14 +14,25 @@ from typing import NamedTuple, TypeVar
 from pinner.host.kernel import files, kernel, procfs
 from pinner.host.kernel.cgroups import cpu_weight
 from pinner.host.reading import network
+from pinner.host.reading.guest_softirqs import SOFTIRQS
 from pinner.host.reading.network import read_owners
 from pinner.host.reading.throttled import NO_LIMITS, read_throttled
 from pinner.host.settings.coalescing import RECEIVED, with_packet_rates
 from pinner.host.settings.irqs import MAX_IRQS, name_of
+from pinner.host.settings.row import AskGuests
 from pinner.model.errors import Busy
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import is_another_pinner, is_known_placer
-from pinner.model.reading import HostDetails, HostReading, HostSample, IdleState, IrqCounts, Storage, ThreadTimes
+from pinner.model.reading import (
+    GuestSoftirqs,
+    HostDetails,
+    HostReading,
+    HostSample,
+    IdleState,
+    IrqCounts,
+    Storage,
+    ThreadTimes,
+)
 from pinner.model.snapshot import Snapshot
 
 LOG = logging.getLogger(__name__)
@@ -37,15 +48,16 @@ def take_reading(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     folders: tuple[Path, ...] = (),
+    ask_guests: AskGuests | None = None,
 ) -> HostReading:
     """Two samples, begun ``seconds`` apart (0, or captured: one). ``folders``: whose room pinner needs. Raises Busy."""
     began = clock()
-    samples = [_sample(root, snapshot)]
+    samples = [_sample(root, snapshot, ask_guests)]
     between = 0.0
     if root == LIVE and seconds:
         sleep(seconds)
         between = clock() - began
-        samples.append(_sample(root, snapshot))
+        samples.append(_sample(root, snapshot, ask_guests))
     return with_rates(HostReading(snapshot, tuple(samples), between, _details(root, snapshot, folders, samples[-1])))
 
 
@@ -76,7 +88,7 @@ class _Parts:
             return otherwise
 
 
-def _sample(root: Path, snapshot: Snapshot) -> HostSample:
+def _sample(root: Path, snapshot: Snapshot, ask_guests: AskGuests | None) -> HostSample:
     parts, mount = _Parts(), kernel.cpuset_mount(root)
     read, guests = parts.read, [guest.pid for guest in snapshot.guests]
     times: Mapping[int, ThreadTimes] = read("thread times", lambda: read_times(root, tuple(_tids(snapshot))), {})
@@ -95,8 +107,14 @@ def _sample(root: Path, snapshot: Snapshot) -> HostSample:
         spare_ms=read("CPU times", lambda: read_spare(root), {}),
         pressure=read("pressure", lambda: read_pressure(root, mount.folder), {}),
         swapped_kib=read("swapped memory", lambda: read_swapped(root, guests), {}),
+        softirqs=read("softirqs of guests", lambda: _softirqs(snapshot, ask_guests), ()),
         unread=parts.unread,
     )
+
+
+def _softirqs(snapshot: Snapshot, ask_guests: AskGuests | None) -> tuple[GuestSoftirqs, ...]:
+    answers = ask_guests(snapshot.guests, {"softirqs": SOFTIRQS})["softirqs"] if ask_guests else ()
+    return tuple(answer for answer in answers if isinstance(answer, GuestSoftirqs))
 
 
 def _details(root: Path, snapshot: Snapshot, folders: tuple[Path, ...], sample: HostSample) -> HostDetails:

@@ -1,4 +1,4 @@
-"""RPS inside a real Linux guest, through the real QEMU guest agent and each interface of pinner."""
+"""Settings inside a real Linux guest, through the real QEMU guest agent and each interface of pinner."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from pinner.host.settings.inside.guests import InsideReader
 from pinner.host.virt import libvirt as libvirt_module
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import GuestCpus
+from pinner.model.kinds import INSIDE, GuestCpus, SettingName
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.journal import Run
@@ -91,13 +91,13 @@ class Runs:
         """Go on like a new process of pinner, in which no guest has spent its time for answers."""
         self._host = LiveHost(self._libvirt)
 
-    def plan(self) -> Plan:
+    def plan(self, *remedies: SettingName) -> Plan:
         taken = take_snapshot(
-            LIVE, "here", self._libvirt, sample_seconds=0.0, now=now, only=["guest_rps"],
+            LIVE, "here", self._libvirt, sample_seconds=0.0, now=now, only=INSIDE,
             inputs=SnapshotInputs(ask_guests=InsideReader(self._libvirt).read),
         )  # fmt: skip
-        made = planner.plan(taken, "snapshot", Request(remedies=("guest-rps",)))
-        return replace(made, changes=tuple(each for each in made.changes if each.target.kind == "guest_rps"))
+        made = planner.plan(taken, "snapshot", Request(remedies=remedies or ("guest-rps",)))
+        return replace(made, changes=tuple(each for each in made.changes if each.target.kind in INSIDE))
 
     def apply(self, name: str) -> None:
         plan = self.plan()
@@ -105,8 +105,11 @@ class Runs:
             (GuestCpus(CpuSet()), GuestCpus(AgentGuest.vcpus))
         }
         assert len(plan.changes) == 2
+        self.make(plan, name)
+
+    def make(self, plan: Plan, name: str) -> None:
         run = executor.apply(plan, make_run(name), self._host, self._journal, now, lambda entry, total: None)
-        assert run.state == "applied", run
+        assert run.state == "applied", (run, self.errors(name))
 
     def rollback(self, name: str, undoes: str) -> Run:
         undo = make_run(name, kind="rollback", undoes=undoes)
@@ -128,6 +131,26 @@ def test_rps_is_set_and_undone(guest: AgentGuest, runs: Runs) -> None:
     shows(guest, ALL)
     assert runs.plan().changes == ()
     assert (runs.rollback("run-2", "run-1").state, runs.states("run-1")) == ("rolled_back", {"undone"})
+    shows(guest, NONE)
+
+
+def test_all_settings_are_set_and_undone(guest: AgentGuest, runs: Runs) -> None:
+    wait_until(guest.settings, BOOT_SECONDS)
+    before = guest.settings()
+    assert before[:4] == ["0", "0", "0", "212992"]
+    remedies: tuple[SettingName, ...] = ("guest-rps", "guest-rfs", "guest-irqs", "guest-sysctls")
+    plan = runs.plan(*remedies)
+    assert {change.target.kind for change in plan.changes} == {*INSIDE}
+    runs.make(plan, "run-1")
+    wait_until(lambda: guest.settings()[:4] == ["4096", "4096", "4096", "26214400"], BOOT_SECONDS)
+    # Both interrupts of each card's queue have one of the two vCPUs.
+    assert sorted(set(zip(before[4:], guest.settings()[4:], strict=True)) - {(each, each) for each in before}) == [
+        ("0-1", "0"),
+        ("0-1", "1"),
+    ]
+    assert runs.plan(*remedies).changes == ()
+    assert (runs.rollback("run-2", "run-1").state, runs.states("run-1")) == ("rolled_back", {"undone"})
+    wait_until(lambda: guest.settings() == before, BOOT_SECONDS)
     shows(guest, NONE)
 
 

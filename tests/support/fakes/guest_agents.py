@@ -16,7 +16,7 @@ MAC = "52:54:00:00:00:01"
 NET = "/sys/class/net"
 INTERRUPTS = "/proc/interrupts"
 RMEM_MAX, RMEM_DEFAULT = "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/rmem_default"
-SNMP = "/proc/net/snmp"
+SNMP, SOFTIRQS = "/proc/net/snmp", "/proc/softirqs"
 ENTRIES = "/proc/sys/net/core/rps_sock_flow_entries"
 
 HUNG = Busy("guest", "libvirt: guest agent is not responding", overdue=False)
@@ -75,6 +75,7 @@ class MadeUpGuest:
             f"{NET}/eth0/ifindex": "2\n",
             f"{NET}/eth0/device/modalias": "virtio:d00000001v00001AF4\n",
             ENTRIES: "0\n",
+            SOFTIRQS: "        CPU0   CPU1\n      HI:    5    0\n  NET_RX:   90    0\n   SCHED:    7    8\n",
             RMEM_MAX: "212992\n",
             RMEM_DEFAULT: "212992\n",
             SNMP: "Tcp: RtoMin\nTcp: 200\nUdp: InDatagrams RcvbufErrors\nUdp: 99 0\nUdpLite: A\nUdpLite: 1\n",

@@ -39,11 +39,13 @@ echo {ready} >/dev/ttyS0
 done) >/dev/ttyS0 2>&1 &
 while :; do
     echo "boot $(cat /proc/sys/kernel/random/boot_id) rps $(cat /sys/class/net/eth*/queues/rx-0/rps_cpus)" >/dev/ttyS0
+    echo inside $(cat /proc/sys/net/core/rps_sock_flow_entries /sys/class/net/eth*/queues/rx-0/rps_flow_cnt \
+        /proc/sys/net/core/rmem_max /proc/irq/*/smp_affinity_list) >/dev/ttyS0
     sleep 0.3
 done
 """
 )
-"""It writes the masks to the console, so that a test need not believe the agent."""
+"""It writes its settings to the console, so that a test need not believe the agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,12 @@ class AgentGuest:
         """The masks of the queues, as the guest's console has shown them last."""
         shown = re.findall(r"rps ([0-9a-f]+)\s+([0-9a-f]+)\r?\n", self.console.read_text(errors="replace"))
         return {int(mask, 16) for masks in shown[-1:] for mask in masks}
+
+    def settings(self) -> list[str]:
+        """Flows of the kernel and of both queues, rmem_max, and the vCPUs of all interrupts, as the console has shown
+        them last."""
+        shown = re.findall(r"inside ([0-9 ,-]+)\r?\n", self.console.read_text(errors="replace"))
+        return shown[-1].split() if shown else []
 
     def restart(self) -> None:
         """Reset the guest, and wait until it has started anew."""

@@ -20,6 +20,7 @@ from pinner.wiring import captured_agent, configuration
 CASES = {**CPUS, **HOSTS, **NETWORK}
 FIELD = Path(__file__).parents[2] / "data/field"
 NOT_APPLIED = {
+    "guest-packets-one-vcpu": {"pinner (apply|compare)"},
     "guest-without-iothread": {"<"},
     "housekeeping-pressure": {"systemctl (restart|set-property system.slice)"},
     "irqbalance-unbanned": {"systemctl (restart|set-property system.slice)"},
@@ -33,7 +34,13 @@ NOT_APPLIED = {
     "vcpu-run-delay": {"pinner (apply|compare)"},
 }
 """Kinds of lines that change nothing which a reading has."""
-NOT_JUDGED = {"journal-disk-full", "memory-low", "nova-dedicated-some-nodes", "nvme-queues-cut"}
+NOT_JUDGED = {
+    "guest-packets-one-vcpu",
+    "journal-disk-full",
+    "memory-low",
+    "nova-dedicated-some-nodes",
+    "nvme-queues-cut",
+}
 """Their lines spare later guests, or free a room of unknown size."""
 WITHOUT_LINE = {"tcp-retransmits", "udp-in-errors"}
 

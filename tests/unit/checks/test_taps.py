@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from support.made_up.checks.check_cases_network import received
 from support.made_up.readings import Seen, counted, findings, nic, placed, reading, tap
 
 from pinner.model.guest.guest import NovaIdentity
@@ -58,3 +59,32 @@ def test_an_emulated_card_has_no_vhost_queues_or_ring():
 
 def test_a_virtio_card_without_vhost_gets_it():
     assert lines("tap-without-vhost", VIRTIO, vhost_threads=0) == {"<driver name='vhost'/>": XML}
+
+
+def one_vcpu(*args, **more):
+    return [each for each in findings(received(*args, **more)) if each.code == "guest-packets-one-vcpu"]
+
+
+def test_the_vcpu_that_does_all_the_work_is_named():
+    (finding,) = one_vcpu({0: 990, 3: 10})
+    assert finding.message == "vCPU 0 of guest g1 does 99 % of the work for packets that come in"
+    facts = {evidence.name: evidence.value for evidence in finding.evidence}
+    assert facts == {"packets": 200_000, "packets rate": 100_000.0, "share of NET_RX": 99.0, "vCPUs": 4}
+    assert finding.remedies[0].line == "pinner apply --guest g1 --with guest-rps --with guest-rfs --with guest-irqs"
+
+
+def test_few_packets_and_an_even_share_are_no_fault():
+    assert one_vcpu({0: 990}, packets=10_000) == one_vcpu({0: 500, 1: 500}) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"unread": "guest g1: it runs Windows Server 2022, whose kernel has no such settings"}, "it runs Windows"),
+        ({"before": {0: 1000}}, "went back from 1000 to 990"),
+        ({"before": {0: 990}}, "tells of no NET_RX"),
+    ],
+)
+def test_a_guest_that_does_not_tell_is_not_known(more, why):
+    (finding,) = one_vcpu({0: 990}, **more)
+    assert (finding.severity, why in finding.message) == ("unknown", True)

@@ -14,7 +14,7 @@ from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
 from pinner.model.guest.guest import Guest
-from pinner.model.kinds import GuestCpus, State, TargetKind
+from pinner.model.kinds import GuestCpus, State
 from pinner.model.settings.inside import GuestSettings
 
 MAX_CARDS = 16
@@ -131,9 +131,7 @@ class InsideReader:
         self._allowance = Allowance(clock)
         self._pauses: dict[str, _Pause] = {}
 
-    def read(
-        self, guests: Iterable[Guest], questions: Mapping[TargetKind, Question]
-    ) -> dict[TargetKind, tuple[GuestSettings, ...]]:
+    def read(self, guests: Iterable[Guest], questions: Mapping[str, Question]) -> dict[str, tuple[GuestSettings, ...]]:
         """Asks guests with a card."""
         end = self._clock() + ALL_SECONDS
         chosen = [guest for guest in guests if guest.state == "running" and not guest.unread and guest.taps]
@@ -142,9 +140,7 @@ class InsideReader:
         answers = [self._ask(guest, _for(guest, questions), end) for guest in chosen]
         return {kind: tuple(answer[kind] for answer in answers if kind in answer) for kind in questions}
 
-    def _ask(
-        self, guest: Guest, questions: Mapping[TargetKind, Question], end: float
-    ) -> dict[TargetKind, GuestSettings]:
+    def _ask(self, guest: Guest, questions: Mapping[str, Question], end: float) -> dict[str, GuestSettings]:
         now = self._clock()
         if not questions:
             return {}
@@ -172,19 +168,19 @@ class InsideReader:
         return ""
 
 
-def _for(guest: Guest, questions: Mapping[TargetKind, Question]) -> dict[TargetKind, Question]:
+def _for(guest: Guest, questions: Mapping[str, Question]) -> dict[str, Question]:
     return {kind: each for kind, each in questions.items() if len(guest.vcpus) >= each.fewest_vcpus}
 
 
 def _answers(
-    guest: Guest, agent: GuestAgent, questions: Mapping[TargetKind, Question]
-) -> tuple[dict[TargetKind, GuestSettings], bool]:
+    guest: Guest, agent: GuestAgent, questions: Mapping[str, Question]
+) -> tuple[dict[str, GuestSettings], bool]:
     """With whether the agent did not answer in time: then it is asked no further question."""
     try:
         inside = Inside(guest, agent, _boot(agent))
     except PinnerError as error:
         return {kind: _unread(each, guest, str(error)) for kind, each in questions.items()}, isinstance(error, Busy)
-    answers: dict[TargetKind, GuestSettings] = {}
+    answers: dict[str, GuestSettings] = {}
     why = ""
     for kind, question in questions.items():
         try:

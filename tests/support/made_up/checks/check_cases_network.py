@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from support.made_up.readings import Seen, counted, nic, placed, reading
 
-from pinner.model.reading import Bridge, HostDetails, HostSample, SoftnetCpu, UdpSocket
+from pinner.model.reading import Bridge, GuestSoftirqs, HostDetails, HostSample, SoftnetCpu, UdpSocket
 
 TAP = nic("tap1", "")
 CARD = nic()
@@ -54,6 +54,16 @@ def rfs(entries):
     return reading(Seen(nics=(nic(rx_flows=(4096,)),), details=HostDetails(settings={RFS: entries})))
 
 
+def received(counts, packets=200_000, before=None, **more):
+    """A guest with these softirqs by vCPU during the sample."""
+    told = [GuestSoftirqs(placed().uuid, "g1", "b", each, **more) for each in (before or {}, counts)]
+    tap = nic("tap1", "")
+    first, last = (HostSample(softirqs=(each,)) for each in told)
+    return reading(
+        Seen(nics=(tap,), sample=first), Seen(nics=(counted(tap, tx_packets=packets),), sample=last), [placed()]
+    )
+
+
 CASES = {
     "tap-drops": (
         nics(TAP, counted(TAP, tx_dropped=50, tx_packets=1000), guests=[placed()]),
@@ -71,6 +81,7 @@ CASES = {
         nics(nic("tap1", "", tx_queues=1), guests=[placed()]),
         nics(nic("tap1", "", tx_queues=4), guests=[placed()]),
     ),
+    "guest-packets-one-vcpu": (received({0: 900, 3: 50}), received({0: 500, 3: 450})),
     "nic-small-ring": (
         nics(SMALL, counted(SMALL, rx_missed_errors=9)),
         nics(LARGE, counted(LARGE, rx_missed_errors=9)),
