@@ -1,4 +1,4 @@
-"""A Linux guest with two vCPUs, two virtio cards with one queue each, and the real QEMU guest agent."""
+"""A Linux guest with two vCPUs or more, two virtio cards with one queue each, and the real QEMU guest agent."""
 
 import os
 import re
@@ -92,11 +92,11 @@ class AgentGuest:
 
 
 @contextmanager
-def agent_guest(uri: str, folder: Path) -> Iterator[AgentGuest]:
+def agent_guest(uri: str, folder: Path, vcpus: int = 2) -> Iterator[AgentGuest]:
     """A guest, after it has started; it ends with the context."""
     guest = AgentGuest(uri, f"agent-{os.getpid()}", folder / "console")
     try:
-        private_libvirt.define_guest(uri, _xml(guest, folder))
+        private_libvirt.define_guest(uri, _xml(guest, folder, vcpus))
         wait_until(lambda: guest.console.exists() and READY in guest.console.read_text(errors="replace"), BOOT_SECONDS)
         yield guest
     finally:
@@ -116,7 +116,7 @@ def _add_agent(tree: Path) -> None:
         shutil.copy(Path(library).resolve(), copy)
 
 
-def _xml(guest: AgentGuest, folder: Path) -> str:
+def _xml(guest: AgentGuest, folder: Path, vcpus: int) -> str:
     system = linux(folder, _INIT, _MODULES, _add_agent)
     kind = "kvm" if kvm.usable() else "qemu"
     taps = (f"ag{card}-{os.getpid() % 10_000_000}" for card in range(2))
@@ -125,7 +125,7 @@ def _xml(guest: AgentGuest, folder: Path) -> str:
     )
     return (
         f"<domain type='{kind}'><name>{guest.name}</name><memory unit='MiB'>128</memory>"
-        "<vcpu>2</vcpu><os><type arch='x86_64' machine='pc'>hvm</type><kernel>"
+        f"<vcpu>{vcpus}</vcpu><os><type arch='x86_64' machine='pc'>hvm</type><kernel>"
         f"{system.kernel}</kernel><initrd>{system.initrd}</initrd><cmdline>console=ttyS0 quiet no_timer_check</cmdline>"
         f"</os><features><acpi/></features><devices><emulator>{private_libvirt.EMULATOR}</emulator>"
         f"<memballoon model='none'/><serial type='file'><source path='{guest.console}' append='on'/></serial>"

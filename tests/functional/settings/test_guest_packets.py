@@ -1,0 +1,125 @@
+"""A flood of small packets into a real guest with four vCPUs and one queue, before and after a plan for its inside."""
+
+import os
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import private_libvirt
+import pytest
+from demo import environment as demo_environment
+from support.guests.agent_guest import AGENT, BOOT_SECONDS, AgentGuest, agent_guest
+from support.guests.measured_host import wait_until
+from support.values import make_run
+
+from pinner.apply import executor
+from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
+from pinner.host.live import LiveHost
+from pinner.host.reading.guest_softirqs import SOFTIRQS
+from pinner.host.settings.inside.guests import InsideReader
+from pinner.host.virt.libvirt import Libvirt
+from pinner.model.kinds import INSIDE
+from pinner.model.plan.request import Request
+from pinner.planning import planner
+from pinner.store.journal.journal import StoredJournal
+
+WHY = private_libvirt.missing() or ("" if AGENT and os.geteuid() == 0 else "needs root and qemu-guest-agent")
+PACKETS = 30_000
+FLOWS = 256
+
+pytestmark = [
+    pytest.mark.skipif(bool(WHY), reason=WHY),
+    pytest.mark.needs("root", "taps"),
+    pytest.mark.slow("a Linux guest with four vCPUs"),
+]
+
+
+@pytest.fixture
+def guest(module_room_for_libvirtd: None, tmp_path: Path) -> Iterator[AgentGuest]:
+    with (
+        demo_environment.scratch() as scratch,
+        private_libvirt.private_libvirtd(scratch / "libvirt") as uri,
+        agent_guest(uri, scratch, vcpus=4) as made,
+    ):
+        wait_until(lambda: not made.rps(Libvirt(uri)).unread, BOOT_SECONDS)
+        yield made
+
+
+def flood(tap: str, mac: str) -> None:
+    """Send small UDP packets of many flows to the guest."""
+    address = bytes.fromhex(mac.replace(":", ""))
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
+        sender.bind((tap, 0))
+        for number in range(PACKETS):
+            ports = struct.pack("!HHHH", 1024 + number % FLOWS, 9, 26, 0)
+            header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 46, 0, 0, 64, 17, 0, b"\x0a\0\0\2", b"\x0a\0\0\1")
+            frame = address + b"\2\0\0\0\0\1" + b"\x08\0" + with_sum(header) + ports + bytes(18)
+            with suppress(OSError):  # the queue of the tap is full
+                sender.send(frame)
+
+
+def with_sum(header: bytes) -> bytes:
+    total = sum(struct.unpack("!10H", header))
+    total = (total & 0xFFFF) + (total >> 16)
+    return header[:10] + struct.pack("!H", ~(total + (total >> 16)) & 0xFFFF) + header[12:]
+
+
+class Packets:
+    """The softirqs and packets of the guest during a flood."""
+
+    def __init__(self, guest: AgentGuest) -> None:
+        self._libvirt = Libvirt(guest.uri)
+        (self._guest,) = (each for each in self._libvirt.guests(LIVE) if each.name == guest.name)
+
+    def of_flood(self) -> Counter[int]:
+        """NET_RX by vCPU."""
+        before = self._received()
+        flood(self._guest.taps[0].name, self._guest.taps[0].mac)
+        return self._received() - before
+
+    def _received(self) -> Counter[int]:
+        (answer,) = InsideReader(self._libvirt).read([self._guest], {"softirqs": SOFTIRQS})["softirqs"]
+        assert not answer.unread, answer
+        return Counter(answer.received)
+
+
+@contextmanager
+def applied(guest: AgentGuest, folder: Path) -> Iterator[None]:
+    """The plan for the inside, until it is rolled back."""
+    libvirt, journal = Libvirt(guest.uri), StoredJournal(folder)
+    host = LiveHost(libvirt)
+
+    def now() -> datetime:
+        return datetime.now(UTC)
+
+    taken = take_snapshot(
+        LIVE, "here", libvirt, sample_seconds=0.0, now=now, only=INSIDE,
+        inputs=SnapshotInputs(ask_guests=InsideReader(libvirt).read),
+    )  # fmt: skip
+    plan = planner.plan(taken, "snapshot", Request(remedies=("guest-rps", "guest-rfs", "guest-irqs")))
+    only = tuple(change for change in plan.changes if change.target.kind in INSIDE)
+    run = executor.apply(replace(plan, changes=only), make_run("run-1"), host, journal, now, lambda *_: None)
+    assert run.state == "applied", run
+    yield
+    undo = make_run("run-2", kind="rollback", undoes="run-1")
+    assert executor.rollback(undo, host, journal, now, lambda *_: None).state == "rolled_back"
+    journal.close()
+
+
+def test_the_packets_of_a_queue_are_the_work_of_several_vcpus(
+    guest: AgentGuest, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    packets = Packets(guest)
+    before = packets.of_flood()
+    with applied(guest, tmp_path):
+        after = packets.of_flood()
+    shares = [max(counts.values()) / counts.total() for counts in (before, after)]
+    record_property("shares", shares)
+    print("NET_RX by vCPU:", dict(before), dict(after), "largest share:", shares)
+    assert shares[0] > 0.9, before
+    assert shares[1] < 0.75, after
