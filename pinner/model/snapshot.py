@@ -123,11 +123,11 @@ class Snapshot:
     guest_rps: tuple[GuestRps, ...] | None = field(default=None, metadata=_UNLESS_READ)
     """RPS inside guests; null: their agents were not asked ([libvirt] guest_agents)."""
     guest_rfs: tuple[GuestRfs, ...] | None = field(default=None, metadata=_UNLESS_READ)
-    """RFS inside guests; null: their agents were not asked."""
+    """RFS inside guests; null likewise."""
     guest_irqs: tuple[GuestIrqs, ...] | None = field(default=None, metadata=_UNLESS_READ)
-    """Interrupts inside guests; null: their agents were not asked."""
+    """Interrupts inside guests; null likewise."""
     guest_sysctls: tuple[GuestSysctls, ...] | None = field(default=None, metadata=_UNLESS_READ)
-    """UDP buffers inside guests; null: their agents were not asked."""
+    """UDP buffers inside guests; null likewise."""
     cpu_weights: Mapping[str, int] | None = field(default=None, metadata=_UNLESS_READ)
     """That of the guests' slice (machine.slice) by its name; empty: no such slice, or no weight."""
     refused: tuple[RefusedSetting, ...] = field(default=(), metadata={"exclude_if": lambda refused: not refused})

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pinner.host.settings.inside.agent import Agents
+from pinner.host.settings.inside.guests import Question
 from pinner.host.settings.row import Access, Facts, HostRow
 from pinner.model.change import Target
 from pinner.model.errors import Invalid
@@ -37,10 +38,10 @@ def set_state(root: Path, target: Target, state: State, agents: Agents | None = 
 
 def read(facts: Facts, only: Collection[TargetKind]) -> dict[str, Any]:
     rows = {kind: row for kind, row in ROWS.items() if kind in only}
-    questions = {kind: row.inside for kind, row in rows.items() if row.inside}
+    questions: dict[str, Question] = {kind: row.inside for kind, row in rows.items() if row.inside}
     answers = facts.ask_guests(facts.guests, questions) if facts.ask_guests and questions else {}
     return {KINDS[kind].module: row.read(facts) for kind, row in rows.items() if row.read} | {
-        KINDS[kind].module: answers.get(kind) for kind in questions
+        KINDS[kind].module: answers.get(kind) for kind, row in rows.items() if row.inside
     }
 
 

@@ -202,7 +202,8 @@ TAP_COUNTERS = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")
 def _tap(root: Path, tap: domain_xml.TapDevice) -> Tap:
     """libvirt swaps rx and tx for some kinds, to show the guest's direction."""
     counts = files.counts(root / "sys/class/net" / tap.name / "statistics", TAP_COUNTERS)
-    return Tap(tap.name, tap.mac, *(counts.get(counter, 0) for counter in TAP_COUNTERS), tap.model, tap.rx_queue_size)
+    rx, tx, rx_drops, tx_drops = (counts.get(counter, 0) for counter in TAP_COUNTERS)
+    return Tap(tap.name, tap.mac, rx, tx, rx_drops, tx_drops, tap.model, tap.rx_queue_size)
 
 
 def _dedicated(domain: ActiveDomain) -> bool:

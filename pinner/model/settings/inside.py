@@ -88,7 +88,7 @@ class GuestRfs(GuestSettings):
         if not self.queues:
             return {}
         kernel = Target("guest_rfs", f"{self.guest} {self.boot}", None, f"{self.name} rps_sock_flow_entries")
-        return {kernel: Number(self.entries)} | {self._target(queue): Number(queue.flows) for queue in self.queues}
+        return {kernel: Number(self.entries), **{self._target(each): Number(each.flows) for each in self.queues}}
 
     def _target(self, queue: FlowQueue) -> Target:
         owner = f"{self.guest} {self.boot} {queue.interface} {queue.index} {queue.queue}"

@@ -78,7 +78,7 @@ def _reason(drift: Drift) -> str:
     return "it is in backoff, because another program moves it again each time"
 
 
-_WHO: Mapping[TargetKind, str] = {"process": "processes of its name are"} | dict.fromkeys(INSIDE, "its guest is")
+_WHO: Mapping[TargetKind, str] = {"process": "processes of its name are", **dict.fromkeys(INSIDE, "its guest is")}
 
 
 def _with_backoff(drift: Drift, backoffs: Backoffs, now: datetime) -> Drift:
