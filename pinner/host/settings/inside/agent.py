@@ -29,7 +29,7 @@ MAX_ANSWER = 1 << 20
 """Characters."""
 MAX_FILE = 4096
 """Bytes: a file of sysfs has a page at most."""
-ALLOWED, REFILL, AGAIN = 10.0, 0.05, 2.0
+ALLOWED, REFILL, AGAIN = 20.0, 0.1, 2.0
 """See Allowance."""
 CLOSE = "guest-file-close"
 """It is always allowed: when the agent ends, it writes the buffer of each open file, maybe after the undo."""

@@ -272,7 +272,7 @@ def test_the_changes_of_a_slow_guest_end_soon_and_other_guests_are_asked():
     for number in range(100):
         with suppress(Busy):
             guest_rps.set_vcpus(agents, target(number=number), GuestCpus(cpus("0-3")))
-    assert clock.now - 1000 < conversations.ALLOWED + 2
+    assert clock.now - 1000 < conversations.ALLOWED / (1 - conversations.REFILL) + 2
     with pytest.raises(Busy, match="its agent answers too slowly, and is not asked now"):
         guest_rps.vcpus_of(agents, target())
     made.before = lambda: None
