@@ -36,6 +36,7 @@ class GuestQueue:
     index: int
     """ifindex in the guest."""
     queue: int
+    """The number of the queue."""
     vcpus: CpuSet
     """vCPUs of rps_cpus, by the numbers of the guest's kernel; empty: RPS is off."""
 
@@ -47,6 +48,7 @@ class GuestRps(GuestSettings):
     online: CpuSet = CpuSet()
     """Online vCPUs, by the numbers of the guest's kernel."""
     queues: tuple[GuestQueue, ...] = ()
+    """The queues."""
 
     def target(self, queue: GuestQueue) -> Target:
         owner = f"{self.guest} {self.boot} {queue.interface} {queue.index}"
@@ -70,6 +72,7 @@ class FlowQueue:
     index: int
     """ifindex in the guest."""
     queue: int
+    """The number of the queue."""
     flows: int
     """rps_flow_cnt; 0: RFS is off."""
 
@@ -81,6 +84,7 @@ class GuestRfs(GuestSettings):
     entries: int = 0
     """rps_sock_flow_entries: flows that the guest's kernel knows; 0: RFS is off, or there is no such queue."""
     queues: tuple[FlowQueue, ...] = ()
+    """The queues."""
 
     @property
     def states(self) -> dict[Target, State]:
@@ -108,6 +112,7 @@ class GuestIrq:
     index: int
     """ifindex of the card in the guest."""
     queue: int
+    """The number of the queue."""
     vcpus: CpuSet
     """vCPUs of smp_affinity_list, by the numbers of the guest's kernel."""
 
@@ -119,6 +124,7 @@ class GuestIrqs(GuestSettings):
     online: CpuSet = CpuSet()
     """Online vCPUs, by the numbers of the guest's kernel."""
     irqs: tuple[GuestIrq, ...] = ()
+    """The interrupts."""
 
     def target(self, irq: GuestIrq) -> Target:
         owner = f"{self.guest} {self.boot} {irq.interface} {irq.index} {irq.name}"
