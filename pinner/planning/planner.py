@@ -3,25 +3,24 @@ them, ``Stages`` its stages. Each returns its result, or raises why there is no 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pinner.model.change import PlannedChange
 from pinner.model.cpuset import union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
-from pinner.model.guest.nova import NovaSets, configured
 from pinner.model.plan.objective import CONTENTION, Objective
 from pinner.model.plan.plan import Basis, GuestMemory, Move, Placement, Plan, Rebalance, Roles, Wanted
 from pinner.model.plan.request import AUTO, MANUAL, OPTIMAL, Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import sizes, warnings
+from pinner.planning import curing, sizes, warnings
 from pinner.planning.available.exclusions import require_known_guests
 from pinner.planning.changes import changes, contested, guests_memory
 from pinner.planning.moves import Improver
 from pinner.planning.objective import MeasuredAnswer, between, harmed, of_answer, of_plan, values_by_tier, worsening
 from pinner.planning.objective_terms import ObjectiveMeasure
 from pinner.planning.placement import id_from_placement, id_of
-from pinner.planning.request.context import Context, roles_now
+from pinner.planning.request.context import Context
 from pinner.planning.request.processes import APART, allocatable_cpus, require_threshold
 from pinner.planning.request.requested_pins import require_placeable
 from pinner.planning.strategies import per_flavor, rules
@@ -210,7 +209,7 @@ def make(
     """Not judged: it may make the objective worse."""
     snapshot = context.snapshot
     if context.request.fix:
-        return _curing(context, snapshot_id, name, nova_unknown(snapshot))
+        return curing.make(context, snapshot_id, name)
     stages = Stages.of(context, strategies)
     choice = stages.choose(stages.place())
     measured, moves = stages.improve(choice.chosen, repacks=repacks)
@@ -236,7 +235,7 @@ def make(
         moves=moves,
         optimality=answer.optimality,
     )
-    return _with_requested(replace(plan, contested=contested(plan, snapshot)), context)
+    return curing.with_requested(replace(plan, contested=contested(plan, snapshot)), context)
 
 
 def _telling(answer: Answer, context: Context) -> Answer:
@@ -335,56 +334,9 @@ class Stages:
         return (*about_host, *warnings.of_plan(self.context, measured, diff.objective, diff.changes))
 
     def block(self, answer: Answer) -> str:
-        return self.context.allocatable.blocked or answer.blocked or nova_unknown(self.context.snapshot)
+        return self.context.allocatable.blocked or answer.blocked or curing.nova_unknown(self.context.snapshot)
 
     def _placed(self, context: Context) -> MeasuredAnswer:
         answer = per_flavor.place(context, self.strategies)
         rules.check(context.request.strategy, answer, context)
         return MeasuredAnswer.of(answer, self.measure, self.context)
-
-
-def nova_unknown(snapshot: Snapshot) -> str:
-    try:
-        novas = [guest.name for guest in snapshot.guests if guest.nova is not None]
-        configured(NovaSets(snapshot.dedicated, snapshot.shared), snapshot.nova, novas)
-    except Invalid as error:
-        return (
-            f"pinner cannot determine which CPUs Nova owns: {error}; correct that, or set cpu_dedicated_set and "
-            "cpu_shared_set in [nova] of pinner.conf"
-        )
-    return ""
-
-
-def _with_requested(plan: Plan, context: Context) -> Plan:
-    if not plan.request.remedies and not plan.request.fix:
-        return plan
-    # Imported here, because few requests ask for one of them.
-    from pinner.planning.settings import table
-
-    return table.with_remedies(plan, context)
-
-
-def _curing(context: Context, snapshot_id: str, name: str, blocked: str) -> Plan:
-    snapshot = context.snapshot
-    plan = Plan(
-        id=name,
-        host=snapshot.host,
-        request=context.request,
-        basis=Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint, snapshot.boot),
-        roles=roles_now(context),
-        wanted=(),
-        changes=(),
-        unplaced=(),
-        skipped=(),
-        warnings=(*snapshot.warnings, *_without_effect(context.request)),
-        blocked=blocked,
-    )
-    return _with_requested(plan, context)
-
-
-def _without_effect(request: Request) -> Iterator[str]:
-    unset = Request()
-    for field in fields(Request):
-        value = getattr(request, field.name)
-        if field.name not in ("fix", "remedies", "irq_cpus") and value != getattr(unset, field.name):
-            yield f"{field.name} {value!r} has no effect: a plan with fix moves no guest and no process"
