@@ -169,6 +169,12 @@ def _of_roles(roles: Roles) -> CpuSet:
     return (roles.housekeeping | roles.emulator) - roles.vcpu
 
 
+def harms(objective: Objective) -> tuple[float, ...]:
+    """By tier, of the asked-for terms, without what is excused."""
+    tiers = (tuple(term for term in tier if term.asked and term.tier < COST) for tier in objective.tiers())
+    return tuple(round(harm(tier), 2) for tier in tiers)
+
+
 def harmed(objective: Objective) -> tuple[Term, ...]:
     """The asked-for terms of the first tier that changes, without what is excused, if it gets worse; else none."""
     for tier in objective.tiers():

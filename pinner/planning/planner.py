@@ -1,28 +1,39 @@
 """Makes a plan from a snapshot and a request: ``settled`` tries sizes of the sets, ``make`` has the flow for one of
 them, ``Stages`` its stages. Each returns its result, or raises why there is no plan."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pinner.model.change import PlannedChange
+from pinner.model.change import PlannedChange, Target
 from pinner.model.cpuset import union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.plan.objective import CONTENTION, Objective
 from pinner.model.plan.plan import Basis, GuestMemory, Move, Placement, Plan, Rebalance, Roles, Wanted
 from pinner.model.plan.request import AUTO, MANUAL, OPTIMAL, Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import curing, sizes, warnings
+from pinner.planning import curing, warnings
 from pinner.planning.available.exclusions import require_known_guests
+from pinner.planning.available.roles import Resolved
 from pinner.planning.changes import changes, contested, guests_memory
 from pinner.planning.moves import Improver
-from pinner.planning.objective import MeasuredAnswer, between, harmed, of_answer, of_plan, values_by_tier, worsening
+from pinner.planning.objective import (
+    MeasuredAnswer,
+    between,
+    harmed,
+    harms,
+    of_answer,
+    of_plan,
+    values_by_tier,
+    worsening,
+)
 from pinner.planning.objective_terms import ObjectiveMeasure
 from pinner.planning.placement import id_from_placement, id_of
 from pinner.planning.request.context import Context
 from pinner.planning.request.processes import APART, allocatable_cpus, require_threshold
 from pinner.planning.request.requested_pins import require_placeable
+from pinner.planning.sizes import Sizes
 from pinner.planning.strategies import per_flavor, rules
 from pinner.planning.strategies.strategy import Answer, Strategy, asked_terms, installed, require_known
 
@@ -82,60 +93,84 @@ def build(
     return settled(strategies, context, partial(make, snapshot_id=snapshot_id, name=name, repacks=repacks))[1]
 
 
-def settled(
-    strategies: Mapping[str, Strategy], context: Context, made: Callable[[Mapping[str, Strategy], Context], Plan]
-) -> tuple[Context, Plan]:
+_Make = Callable[[Mapping[str, Strategy], Context], Plan]
+_Settled = tuple[Context, Plan]
+
+
+def settled(strategies: Mapping[str, Strategy], context: Context, made: _Make) -> _Settled:
     """The plan, with the context of its sets: where the sets that the load needs leave a guest out, smaller ones that
     place more guests. Where the sets make the objective worse, others are tried, the larger ones first, then those with
-    less than a step. If the plan stays worse, it says so. Sets that stand stay where leaving them is excused alone."""
+    less than a step. If the plan stays worse, it says so. Sets that stand stay where leaving them only makes the
+    objective worse, or leaves out a guest that has its place."""
     context, plan = _with_new_sets(strategies, context, made)
-    resizes = context.roles is None and context.request.strategy not in (OPTIMAL, MANUAL)
-    if resizes and plan.unplaced:
-        context, plan = _with_room(strategies, context, plan, made)
+    if context.roles is not None or context.request.strategy in (OPTIMAL, MANUAL):
+        return context, _judged(plan)
+    sizes, unplaced, more = Sizes(context), len(plan.unplaced), list[_Settled]()
+    if unplaced:
+        stand = sizes.standing() if plan.changes else ()
+        same = _made_of(strategies, stand, made, lambda same: not same.changes and len(same.unplaced) < unplaced)
+        if stands := next(same, None):
+            return stands
+        more = _with_room(strategies, sizes, plan, made)
+        context, plan = next((each for each in more if not harmed(each[1].objective)), (context, plan))
     worse, unplaced = harmed(plan.objective), len(plan.unplaced)
     if not plan.changes or not (worse or plan.objective.gain < 0):
         return context, plan
+
+    def is_harmless(other: Plan) -> bool:
+        return not harmed(other.objective)
+
+    def may_stay(same: Plan) -> bool:
+        return is_harmless(same) and same.objective.gain >= 0 and len(same.unplaced) <= unplaced
+
     if not worse:
         # What is excused is no reason to leave sets that stand: two plans would undo each other.
-        stand = sizes.standing(context) if resizes else ()
-        same = _made_of(
-            strategies, stand, made, lambda same: same.objective.gain >= 0 and len(same.unplaced) <= unplaced
-        )
-        return next(same, (context, plan))
-    resizes = resizes and worse[0].tier == CONTENTION
-    others = _harmless_sizes(strategies, context, plan.roles) if resizes else ()
-    none = "; no sizes of the automatic sets make it better" if resizes and AUTO in _sets(context.request) else ""
-    stays = context, replace(plan, worse=f"{worsening(plan.objective)}{none}")
-    return next(_made_of(strategies, others, made, lambda resized: not harmed(resized.objective)), stays)
+        return next(_made_of(strategies, sizes.standing(), made, may_stay), (context, plan))
+    if worse[0].tier != CONTENTION:
+        return context, _judged(plan)
+    others = _harmless_sizes(strategies, sizes, plan.roles)
+    none = "; no sizes of the automatic sets make it better" if AUTO in _sets(context.request) else ""
+    # Applied in spite of that, a plan would be followed by one that places more guests and makes nothing worse.
+    less = (each for each in more if harms(each[1].objective) <= harms(plan.objective))
+    context, plan = next(less, (context, plan))
+    return _fewest(_made_of(strategies, others, made, is_harmless), unplaced, (context, _judged(plan, none)))
+
+
+def _fewest(plans: Iterable[_Settled], unplaced: int, stays: _Settled) -> _Settled:
+    """The first that leaves out no more guests than ``unplaced``, else the one that leaves out fewest; ``stays`` where
+    there is none."""
+    others: list[_Settled] = []
+    for each in plans:
+        if len(each[1].unplaced) <= unplaced:
+            return each
+        others.append(each)
+    return min(others, key=lambda each: len(each[1].unplaced), default=stays)
+
+
+def _judged(plan: Plan, none: str = "") -> Plan:
+    worse = worsening(plan.objective) if plan.changes else ""
+    return replace(plan, worse=f"{worse}{none}") if worse else plan
 
 
 def _made_of(
-    strategies: Mapping[str, Strategy],
-    contexts: Iterable[Context],
-    made: Callable[[Mapping[str, Strategy], Context], Plan],
-    is_good: Callable[[Plan], bool],
-) -> Iterator[tuple[Context, Plan]]:
+    strategies: Mapping[str, Strategy], contexts: Iterable[Context], made: _Make, is_good: Callable[[Plan], bool]
+) -> Iterator[_Settled]:
     for context in contexts:
         with suppress(Invalid, NoFit):
             if is_good(plan := made(strategies, context)):
                 yield context, plan
 
 
-def _harmless_sizes(strategies: Mapping[str, Strategy], context: Context, roles: Roles) -> Iterator[Context]:
+def _harmless_sizes(strategies: Mapping[str, Strategy], sizes: Sizes, roles: Roles) -> Iterator[Context]:
     """With other sets than ``roles``, judged by their terms, without whole plans."""
-    tried, measure = [roles], Stages.of(context, strategies).measure
-    for other, resolved in sizes.others(context):
-        if resolved.roles in tried:
-            continue
-        tried.append(resolved.roles)
+    measure = Stages.of(sizes.context, strategies).measure
+    for other, resolved in sizes.others:
         with suppress(Invalid, NoFit):
-            if not Stages(other, strategies, measure).is_harmful():
+            if resolved.roles != roles and not Stages(other, strategies, measure).is_harmful():
                 yield other
 
 
-def _with_new_sets(
-    strategies: Mapping[str, Strategy], context: Context, made: Callable[[Mapping[str, Strategy], Context], Plan]
-) -> tuple[Context, Plan]:
+def _with_new_sets(strategies: Mapping[str, Strategy], context: Context, made: _Make) -> _Settled:
     """Recorded sets stay, unless new ones place a guest that cgroups or its definition confine, and unplace none: new
     ones of the CPUs that the record keeps allocatable, else those of a plan without a record."""
     plan = made(strategies, context)
@@ -151,15 +186,32 @@ def _with_new_sets(
     return context, plan
 
 
-def _with_room(
-    strategies: Mapping[str, Strategy],
-    context: Context,
-    plan: Plan,
-    made: Callable[[Mapping[str, Strategy], Context], Plan],
-) -> tuple[Context, Plan]:
-    smaller = sizes.smaller(context, plan.roles)
-    plans = _made_of(strategies, smaller, made, lambda other: not harmed(other.objective))
-    return min(((context, plan), *plans), key=lambda each: len(each[1].unplaced))
+def _with_room(strategies: Mapping[str, Strategy], sizes: Sizes, plan: Plan, made: _Make) -> list[_Settled]:
+    """With smaller sets that place more guests, most first. A whole plan costs much: none is made where the sets that
+    leave vCPUs most CPUs place none of the guests without a place, none after one that places as many as these."""
+    unplaced, smaller = {left.target for left in plan.unplaced}, sizes.smaller(plan.roles)
+    least = _unplaced_of_widest(strategies, smaller)
+    found: list[_Settled] = []
+    if unplaced <= least:
+        return found
+    contexts = (context for context, _ in smaller)
+    for each in _made_of(strategies, contexts, made, lambda other: len(other.unplaced) < len(unplaced)):
+        found.append(each)
+        if len(each[1].unplaced) <= len(least) and not harmed(each[1].objective):
+            break
+    return sorted(found, key=lambda each: len(each[1].unplaced))
+
+
+def _unplaced_of_widest(
+    strategies: Mapping[str, Strategy], sizes: Collection[tuple[Context, Resolved]]
+) -> frozenset[Target]:
+    """Of the sets whose vCPUs have the CPUs of all the others'; empty where none are like that."""
+    every = union(resolved.roles.vcpu for _, resolved in sizes)
+    for context, resolved in sizes:
+        if resolved.roles.vcpu == every:
+            with suppress(Invalid, NoFit):
+                return frozenset(left.target for left in per_flavor.place(context, strategies).unplaced)
+    return frozenset()
 
 
 def _sets(request: Request) -> tuple[str, str]:

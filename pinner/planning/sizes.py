@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.plan.plan import Roles
@@ -11,35 +12,44 @@ from pinner.planning.available.roles import Resolved
 from pinner.planning.request.context import Context
 
 
-def others(context: Context) -> Iterator[tuple[Context, Resolved]]:
-    """The larger ones first, then those with less than a step."""
-    for steps in sorted(slices.every_size(context.request), key=lambda steps: (0 in steps, sum(steps))):
-        other = replace(context, allocatable=replace(context.allocatable, steps=steps))
-        with suppress(Invalid, NoFit):
-            yield other, other.resolve(isolating=other.allocatable.isolating)
+@dataclass(frozen=True)
+class Sizes:
+    """Without slots, so that the sets are resolved once."""
 
+    context: Context
 
-def standing(context: Context) -> Iterator[Context]:
-    """Of sets on which the host's daemons and QEMU's own threads are now."""
-    return (other for other, resolved in others(context) if _stands(other, resolved))
+    @cached_property
+    def others(self) -> tuple[tuple[Context, Resolved], ...]:
+        """The larger ones first, then those with less than a step; of equal sets one."""
+        context, found = self.context, dict[Roles, tuple[Context, Resolved]]()
+        for steps in sorted(slices.every_size(context.request), key=lambda steps: (0 in steps, sum(steps))):
+            other = replace(context, allocatable=replace(context.allocatable, steps=steps))
+            with suppress(Invalid, NoFit):
+                resolved = other.resolve(isolating=other.allocatable.isolating)
+                found.setdefault(resolved.roles, (other, resolved))
+        return tuple(found.values())
 
+    def standing(self) -> Iterator[Context]:
+        """Of sets on which the host's daemons and QEMU's own threads are now."""
+        return (other for other, resolved in self.others if _stands(other, resolved))
 
-def smaller(context: Context, roles: Roles) -> Iterator[Context]:
-    """That hold their load and leave vCPUs more CPUs, the largest sets first; none where vCPUs get isolated CPUs: sets
-    beside live partitions follow the number of guests."""
-    if context.allocatable.isolating:
-        return
-    now = context.allocatable.demand
-    for other, resolved in reversed([*others(context)]):
-        sets = resolved.roles
-        if len(sets.vcpu) > len(roles.vcpu) and all(
-            len(after) <= len(before) and not slices.is_full(load, after)
-            for load, before, after in (
-                (now.housekeeping, roles.housekeeping, sets.housekeeping),
-                (now.emulator, roles.emulator, sets.emulator),
-            )
-        ):
-            yield other
+    def smaller(self, roles: Roles) -> list[tuple[Context, Resolved]]:
+        """That hold their load and leave vCPUs more CPUs, the largest sets first; none where vCPUs get isolated CPUs:
+        sets beside live partitions follow the number of guests."""
+        if self.context.allocatable.isolating:
+            return []
+        now, found = self.context.allocatable.demand, list[tuple[Context, Resolved]]()
+        for other, resolved in reversed(self.others):
+            sets = resolved.roles
+            if len(sets.vcpu) > len(roles.vcpu) and all(
+                len(after) <= len(before) and not slices.is_full(load, after)
+                for load, before, after in (
+                    (now.housekeeping, roles.housekeeping, sets.housekeeping),
+                    (now.emulator, roles.emulator, sets.emulator),
+                )
+            ):
+                found.append((other, resolved))
+        return found
 
 
 def _stands(context: Context, resolved: Resolved) -> bool:

@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from support.hosts import applied, cpus, guest, plain, process, snapshot, with_classes
+from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process, snapshot, with_classes
 
 from pinner.model.machine.process import CpuLimit
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.planner import plan
+from pinner.planning.planner import make, plan, settled
+from pinner.planning.request.context import Context
+from pinner.planning.strategies.strategy import installed
 
 IN_A_SLICE = snapshot(
     plain(16, 2, isolated="8-15"),
@@ -37,6 +39,14 @@ FULL_NODES = snapshot(
 )
 """Two nodes of 72 CPUs and two guests of 64. Sets of an eighth of a node, 9 CPUs each, leave 54."""
 
+OVERLOADED = snapshot(
+    interleaved(12, 4),
+    [guest(1, 3, cpus("0-23"), vhost_threads=1)],
+    [process(pid, load, "0-23") for pid, load in ((300, 300.0), (310, 300.0), (320, 900.0))],
+)
+"""Four nodes of three cores. Daemons of 15 CPUs need two cores of each for housekeeping, which leaves no node three
+CPUs for the guest. That makes the objective worse, so that smaller sets are taken, which place the guest."""
+
 
 @pytest.mark.parametrize(
     ("host", "strategy", "sets"),
@@ -45,6 +55,7 @@ FULL_NODES = snapshot(
         pytest.param(WITHOUT_DAEMONS, "numa-local", "6|7|0-5,8-21", id="without daemons"),
         pytest.param(BESIDE_NOVA, "shared-pool", "0-1|2-3|4-14", id="beside Nova"),
         pytest.param(FULL_NODES, "numa-local", "0,72|1,73|2-71,74-143", id="full nodes"),
+        pytest.param(OVERLOADED, "numa-local", "0-1,12-13|2-5,14-17|6-11,18-23", id="overloaded"),
     ],
 )
 def test_a_second_plan_has_no_changes(host: Snapshot, strategy: str, sets: str) -> None:
@@ -53,6 +64,32 @@ def test_a_second_plan_has_no_changes(host: Snapshot, strategy: str, sets: str) 
     assert (_sets(made), bool(made.changes), made.worse) == (sets, True, "")
     again = plan(applied(host, made), "s", request)
     assert (_sets(again), again.changes) == (sets, ())
+
+
+def test_the_second_plan_of_one_that_is_worse_has_no_changes() -> None:
+    """Three guests float over isolated CPUs, too, which they give up: the plan is worse in any case. The sets of the
+    load leave out the guest of 16 vCPUs, the smaller ones of the second plan place it and make nothing worse."""
+    top, balanced = interleaved(24, 1, isolated="14-23,38-47"), cpus("0-13,24-37")
+    floating = [guest(1, 6, top.online, vhost_threads=1), guest(2, 1, top.online), guest(4, 12, top.online)]
+    configured = process(330, 300.0, "8,25,28,30", reasons=["restricted"], reserves="configured")
+    host = snapshot(top, [*floating, guest(3, 16, balanced, iothreads=2)], [configured])
+    made = plan(host, "s", Request("numa-local"))
+    assert (_sets(made), made.unplaced, bool(made.worse)) == ("0-2,24,26|3,27|4-7,9-13,29,31-37", (), True)
+    assert plan(applied(host, made), "s", Request("numa-local")).changes == ()
+
+
+@pytest.mark.parametrize(("size", "plans"), [(61, 1), (54, 2)])
+def test_smaller_sets_are_planned_only_where_they_place_more(size: int, plans: int) -> None:
+    """Eight nodes of 64 CPUs. Sets of an eighth leave 48 CPUs of each, one of a core 54, two of a core 60."""
+    guests = [guest(1, size, cpus("0-511")), guest(2, 4, cpus("0-511"), memory={1: GIB})]
+    made = []
+
+    def counted(strategies: object, context: Context) -> Plan:
+        made.append(context)
+        return make(strategies, context)
+
+    settled(installed(), Context.of(snapshot(interleaved(256, 8), guests), Request("numa-local")), counted)
+    assert len(made) == plans
 
 
 def test_smaller_sets_place_guests_that_fit_no_node_beside_those_of_an_eighth() -> None:

@@ -121,6 +121,15 @@ def test_sets_of_another_size_are_taken_where_those_of_the_load_make_it_worse() 
     assert (again.changes, again.roles) == ((), made.roles)
 
 
+@pytest.mark.parametrize(("vcpus", "sets", "unplaced"), [(11, "0-3,16-19|4,20", 0), (12, "0-3,16-19|4-5,20-21", 1)])
+def test_of_other_sizes_those_are_taken_that_leave_out_fewest_guests(vcpus: int, sets: str, unplaced: int) -> None:
+    """Two nodes of 16 CPUs: two steps of housekeeping leave 10 beside a step of emulators, 11 beside one core."""
+    host = replace(STARVED_DAEMON, topology=plain(32, 2), guests=(guest(1, vcpus, cpus("0-15"), memory={0: 1}),))
+    made = plan(host, "s", Request("numa-local"))
+    assert (f"{made.roles.housekeeping}|{made.roles.emulator}", len(made.unplaced)) == (sets, unplaced)
+    assert made.worse == ""
+
+
 def test_a_guest_is_explained_with_the_sets_of_its_plan() -> None:
     from pinner.planning.questions.explanation import explain_placement
 
