@@ -80,8 +80,9 @@ class Host(Protocol):
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Live, and with ``persist`` in the guest's definition. Raises NotPermitted, HostUnreachable, ApplyFailed."""
 
-    def set_mask(self, thread: ThreadMask) -> None:
-        """Raises Gone where no thread has this id and start time, ApplyFailed where the kernel grants less."""
+    def set_mask(self, thread: ThreadMask, read: CpuSet | None = None) -> bool:
+        """Returns False where another program has set a mask since ``read``, which stays. Raises Gone where no thread
+        has this id and start time, ApplyFailed where the kernel grants less."""
 
     def lineage(self, target: Target) -> Lineage:
         """The facts by which ``inheritors`` later finds those of the target's mask."""

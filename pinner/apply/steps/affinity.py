@@ -222,7 +222,8 @@ class PriorMasks:
         for thread in misplaced:
             prior = self._prior(thread)
             try:
-                self._host.set_mask(replace(thread, cpus=prior))
+                if not self._host.set_mask(replace(thread, cpus=prior), thread.cpus):
+                    del self._wanted[thread.key]
             except Gone:
                 continue
             except ApplyFailed as error:

@@ -190,7 +190,7 @@ class _Inheritors:
 
     def _set_mask(self, thread: ThreadMask, prior: CpuSet) -> None:
         try:
-            self._host.set_mask(replace(thread, cpus=prior))
+            self._host.set_mask(replace(thread, cpus=prior), thread.cpus)
         except ApplyFailed:
             part = self._parts.get(thread.key)
             if part is None:

@@ -190,4 +190,4 @@ def _set_mask(host: Host, thread: ThreadMask, cpus: CpuSet) -> None:
     """Where the partition leaves no CPU of a mask, the kernel's choice stays."""
     if cpus and cpus != thread.cpus:
         with suppress(Gone):
-            host.set_mask(replace(thread, cpus=cpus))
+            host.set_mask(replace(thread, cpus=cpus), thread.cpus)

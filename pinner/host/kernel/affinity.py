@@ -39,22 +39,26 @@ def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[Thr
     return tuple(thread_masks)
 
 
-def set_affinity(thread: ThreadMask) -> None:
+def set_affinity(thread: ThreadMask, read: CpuSet | None = None) -> bool:
     """Raises Gone where the thread ended (its id may be another's), NotPermitted, and ApplyFailed where the kernel
     refuses. Inside a cpuset, the kernel grants fewer CPUs without an error: then the former mask is set again, unless
-    another program sets one at that moment, and ApplyFailed is raised."""
+    another program sets one at that moment, and ApplyFailed is raised. Returns False where the mask is no longer
+    ``read``: it stays then."""
     with _opened(thread.tid) as folder:
         if procfs.parse_stat(_read(folder, "stat", thread.tid)).started != thread.started:
             raise Gone(f"thread {thread.tid}")
         former = procfs.parse_affinity(_read(folder, "status", thread.tid))
         if former == thread.cpus:
-            return
+            return True
+        if read not in (None, former):
+            return False
         _set(thread, thread.cpus)
         granted = procfs.parse_affinity(_read(folder, "status", thread.tid))
         # A CPU that was not requested is no answer of the kernel: a program has set the mask again since.
         if granted != thread.cpus and granted <= thread.cpus:
             _set(thread, former)
             raise _refused(thread, granted)
+    return True
 
 
 def _opened(tid: int) -> files.Folder:

@@ -26,6 +26,7 @@ from pinner.apply.recover import recover
 from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import ThreadMask
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StoreUnavailable
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
@@ -47,10 +48,10 @@ class SlowHost(LiveHost):
         self.waits = threading.Event()
         self.go = threading.Event()
 
-    def set_mask(self, thread: ThreadMask) -> None:
+    def set_mask(self, thread: ThreadMask, *read: CpuSet) -> bool:
         self.waits.set()
         assert self.go.wait(60)
-        super().set_mask(thread)
+        return super().set_mask(thread, *read)
 
 
 @contextmanager

@@ -148,11 +148,17 @@ class InMemoryHost:
         if target.owner in self.occupied:
             raise Busy(str(target), "occupied", overdue=False)
 
-    def set_mask(self, thread: ThreadMask) -> None:
+    def set_mask(self, thread: ThreadMask, read: CpuSet | None = None) -> bool:
+        if read not in (None, *(known.cpus for known in self._known(thread))):
+            return False
         self._record((str(thread.tid), str(thread.cpus)))
-        if not any(thread.key == known.key for threads in self.threads.values() for known in threads):
+        if not self._known(thread):
             raise Gone(f"thread {thread.tid}")
         self._write(thread.tid, thread.cpus)
+        return True
+
+    def _known(self, thread: ThreadMask) -> list[ThreadMask]:
+        return [known for threads in self.threads.values() for known in threads if thread.key == known.key]
 
     def lineage(self, target: Target) -> Lineage:
         if target.kind == "process" and target not in self.threads:

@@ -172,15 +172,15 @@ class _KillPoint:
         self._left -= 1
 
 
-def _refuse_once(tid: int, call: Callable[[ThreadMask], None]) -> Callable[[ThreadMask], None]:
+def _refuse_once(tid: int, call: Callable[..., bool]) -> Callable[..., bool]:
     """The call, which refuses this thread the first time only, so that an undo succeeds."""
     refused: list[int] = []
 
-    def set_mask(thread: ThreadMask) -> None:
+    def set_mask(thread: ThreadMask, *read: CpuSet) -> bool:
         if thread.tid == tid and not refused:
             refused.append(tid)
             raise ApplyFailed(f"thread {tid}", "refused")
-        call(thread)
+        return call(thread, *read)
 
     return set_mask
 

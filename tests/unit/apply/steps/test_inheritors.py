@@ -54,6 +54,13 @@ def test_a_child_that_was_moved_since_keeps_its_mask(host, journal):
     assert mask(host, child) == "0-1"
 
 
+def test_a_child_that_is_moved_during_the_rollback_keeps_its_mask(host, journal):
+    child, other = host.fork(daemon(100), 900), host.fork(daemon(100), 901)
+    host.before_write = lambda write: host.move(901, "0-1") if write[0] == "900" else None
+    assert rollback(host, journal).state == "rolled_back"
+    assert (mask(host, child), mask(host, other)) == ("0-7", "0-1")
+
+
 def test_the_children_of_a_process_that_has_ended_get_its_mask(host, journal):
     child = host.fork(daemon(100), 900)
     del host.threads[daemon(100)]

@@ -97,6 +97,16 @@ def test_a_thread_outside_that_another_program_has_moved_since_keeps_its_mask(ho
     assert host.kernel()[tid] == "1"
 
 
+def test_a_thread_that_another_program_moves_while_others_are_restored_keeps_its_mask(host, journal):
+    host.reset = "0-3"
+    assert apply(host, journal, MADE).state == "applied"
+    first, second = (tid for tid, mask in host.kernel().items() if mask in ("2", "0-1"))
+    host.reset = "0-7"
+    host.before_write = lambda write: host.move(second, "5") if write[0] == str(first) else None
+    assert rollback(host, journal).state == "rolled_back"
+    assert (host.kernel()[first], host.kernel()[second]) == ("2", "5")
+
+
 def test_numbers_that_a_driver_adapts_by_itself_are_no_other_programs(host, journal):
     card = Target("coalescing", "ens1 2", None, "ens1")
     host.states[card] = Coalescing(64, 32, is_adaptive=True)

@@ -72,10 +72,10 @@ def test_a_vcpu_whose_cpuset_a_rollback_left_small_is_pinned(host, journal):
     apply(host, journal, "r1", host.change(emulator(), "1"))
     start(host, vcpu(1), emulator())
 
-    def set_mask(thread):
+    def set_mask(thread, *read):
         if thread.tid == WORKER and not any(write == ("guest g1 vcpu 1", "0-7") for write in host.writes):
             raise ApplyFailed("thread 901", "the kernel grants less")
-        InMemoryHost.set_mask(host, thread)
+        return InMemoryHost.set_mask(host, thread, *read)
 
     host.set_mask = set_mask
     rollback(host, journal, "r1")

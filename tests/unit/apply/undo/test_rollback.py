@@ -167,6 +167,16 @@ def test_threads_that_another_program_moved_stay_and_are_named(host, journal):
     assert daemon_entry.error == "thread 301 was moved to 6 by another program or a later run, and stays there"
 
 
+@pytest.mark.fault(27)
+def test_a_thread_that_another_program_moves_during_the_rollback_stays_and_is_named(host, journal):
+    """Between the reading of all threads and the setting of the last one is a second under load."""
+    host.before_write = lambda write: host.move(301, "6") if write[0] == "300" else None
+    run = rollback(host, journal)
+    moved = "thread 301 was moved to 6 by another program or a later run, and stays there"
+    assert (run.state, run.error) == ("rolled_back_partly", f"1 of 3 changes could not be undone: {moved}")
+    assert host.kernel() == host.before | {301: "6"}
+
+
 def test_a_partial_rollback_can_be_finished(host, journal):
     host.before_write = lambda write: _refuse() if write[0] == "guest g1 vcpu 0" else None
     assert rollback(host, journal).state == "rolled_back_partly"

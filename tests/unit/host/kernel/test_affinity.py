@@ -39,6 +39,16 @@ def test_a_reused_id_is_not_touched(ticks):
         assert masks(pid) == before
 
 
+@pytest.mark.needs("two_cpus")
+def test_a_mask_that_is_another_one_by_now_stays():
+    with process(THREADS.format(count=1)) as pid:
+        before, wanted = affinity.mask(pid), ThreadMask(pid, started(pid), CpuSet.of(ONLINE[:1]))
+        assert not affinity.set_affinity(wanted, CpuSet.of(ONLINE[1:]))
+        assert affinity.mask(pid) == before
+        assert affinity.set_affinity(wanted, before.cpus)
+        assert affinity.mask(pid) == wanted
+
+
 def test_a_thread_that_has_ended_is_gone():
     with process(THREADS.format(count=1)) as pid:
         start_time = started(pid)
