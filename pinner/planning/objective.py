@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from pinner.model.change import AffinityChange, PlannedChange, of_vcpus
+from pinner.model.change import AffinityChange, PlannedChange, Target, of_vcpus
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.plan.objective import COST, LEAST, Objective, Term, compared, harm, rise, value_of
@@ -33,6 +33,10 @@ class MeasuredAnswer:
         threads = context.threads
         planned = {thread.tid: want.cpus for want in answer.wanted for thread in threads.get(want.target, ())}
         return cls(answer, planned, measure.measured(planned))
+
+    @property
+    def unplaced(self) -> frozenset[Target]:
+        return frozenset(left.target for left in self.answer.unplaced)
 
     @property
     def values(self) -> dict[str, float]:

@@ -1,40 +1,38 @@
 """Makes a plan from a snapshot and a request: ``settled`` tries sizes of the sets, ``make`` has the flow for one of
-them, ``Stages`` its stages. Each returns its result, or raises why there is no plan."""
+them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
-from pinner.model.change import PlannedChange, Target
+from pinner.model.change import Target
 from pinner.model.cpuset import union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
-from pinner.model.plan.objective import CONTENTION, Objective
-from pinner.model.plan.plan import Basis, GuestMemory, Move, Placement, Plan, Rebalance, Roles, Wanted
+from pinner.model.plan.objective import CONTENTION
+from pinner.model.plan.plan import Basis, Placement, Plan, Roles, Wanted
 from pinner.model.plan.request import AUTO, MANUAL, OPTIMAL, Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import curing, warnings
+from pinner.planning import curing
 from pinner.planning.available.exclusions import require_known_guests
 from pinner.planning.available.roles import Resolved
-from pinner.planning.changes import changes, contested, guests_memory
-from pinner.planning.moves import Improver
+from pinner.planning.changes import contested
 from pinner.planning.objective import (
     MeasuredAnswer,
     between,
     harmed,
     harms,
-    of_answer,
-    of_plan,
     values_by_tier,
     worsening,
 )
-from pinner.planning.objective_terms import ObjectiveMeasure
+from pinner.planning.objective_terms import SPREAD
 from pinner.planning.placement import id_from_placement, id_of
 from pinner.planning.request.context import Context
 from pinner.planning.request.processes import APART, allocatable_cpus, require_threshold
 from pinner.planning.request.requested_pins import require_placeable
-from pinner.planning.sizes import Sizes
-from pinner.planning.strategies import per_flavor, rules
+from pinner.planning.sizes import Sizes, sparing
+from pinner.planning.stages import Stages
+from pinner.planning.strategies import per_flavor
 from pinner.planning.strategies.strategy import Answer, Strategy, asked_terms, installed, require_known
 
 
@@ -102,7 +100,7 @@ def settled(strategies: Mapping[str, Strategy], context: Context, made: _Make) -
     place more guests. Where the sets make the objective worse, others are tried, the larger ones first, then those with
     less than a step. If the plan stays worse, it says so. Sets that stand stay where leaving them only makes the
     objective worse, or leaves out a guest that has its place."""
-    context, plan = _with_new_sets(strategies, context, made)
+    context, plan = _with_new_sets(strategies, _sparing(strategies, context), made)
     if context.roles is not None or context.request.strategy in (OPTIMAL, MANUAL):
         return context, _judged(plan)
     sizes, unplaced, more = Sizes(context), len(plan.unplaced), list[_Settled]()
@@ -145,6 +143,32 @@ def _fewest(plans: Iterable[_Settled], unplaced: int, stays: _Settled) -> _Settl
             return each
         others.append(each)
     return min(others, key=lambda each: len(each[1].unplaced), default=stays)
+
+
+def _sparing(strategies: Mapping[str, Strategy], context: Context) -> Context:
+    """Beside a list of housekeeping CPUs, an automatic emulator set has none of a node where guests that need all the
+    others of it are nearer to their memory then, or one more has a place."""
+    request, asked = context.request, asked_terms(strategies[context.request.strategy])
+    if context.roles is not None or request.emulator != AUTO or request.housekeeping == AUTO or not asked & SPREAD:
+        return context
+    with suppress(Invalid, NoFit):
+        stages = Stages.of(context, strategies)
+        every = stages, stages.place()
+        others = (replace(stages, context=other) for other in sparing(context, every[1].answer.roles.emulator))
+        tried = [every, *((other, other.place()) for other in others)]
+        best, *rest = sorted(tried, key=lambda each: _moves(*each))  # of equal ones, sets that stand stay
+        for other in rest:
+            objective = between(context, asked, best[1], other[1])
+            is_nearer = objective.gain > 0 and objective.decisive()[0].tier < CONTENTION
+            if is_nearer and other[1].unplaced <= best[1].unplaced and not other[0].is_harmful(other[1]):
+                best = other
+        return best[0].context
+    return context
+
+
+def _moves(stages: Stages, measured: MeasuredAnswer) -> bool:
+    threads = (thread for threads in stages.context.threads.values() for thread in threads)
+    return any(measured.masks.get(thread.tid, thread.affinity) != thread.affinity for thread in threads)
 
 
 def _judged(plan: Plan, none: str = "") -> Plan:
@@ -308,87 +332,3 @@ def _telling(answer: Answer, context: Context) -> Answer:
 def _basis(snapshot: Snapshot, snapshot_id: str) -> Basis:
     limits = {guest.uuid: guest.cpu_limits for guest in snapshot.guests if guest.cpu_limits}
     return Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint, snapshot.boot, limits)
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    chosen: MeasuredAnswer
-    staying: Answer
-    """Leaves well placed guests where they are: the chosen answer, except for a rebalance."""
-    rebalance: Rebalance | None
-
-
-@dataclass(frozen=True, slots=True)
-class Diff:
-    changes: tuple[PlannedChange, ...]
-    memory: tuple[GuestMemory, ...]
-    objective: Objective
-
-
-@dataclass(frozen=True, slots=True)
-class Stages:
-    context: Context
-    strategies: Mapping[str, Strategy]
-    measure: ObjectiveMeasure
-
-    @classmethod
-    def of(cls, context: Context, strategies: Mapping[str, Strategy]) -> "Stages":
-        return cls(context, strategies, ObjectiveMeasure.of(context.snapshot, context.request.busy_threshold))
-
-    @property
-    def _asked(self) -> frozenset[str]:
-        return asked_terms(self.strategies[self.context.request.strategy])
-
-    def place(self) -> MeasuredAnswer:
-        """Raises NoFit, and Invalid for an answer that breaks a rule."""
-        return self._placed(self.context)
-
-    def choose(self, anew: MeasuredAnswer) -> Choice:
-        """A rebalance's answer counts only where it lowers the objective. No guest loses its place to an unplaced one:
-        repeated rebalances would swap the two for ever."""
-        context = self.context
-        if not context.request.rebalance:
-            return Choice(anew, anew.answer, None)
-        as_now = self._placed(replace(context, request=replace(context.request, rebalance=False)))
-        answer, stay = anew.answer, as_now.answer
-        cpus_now = {want.target: want.cpus for want in stay.wanted}
-        moved = [want.target for want in answer.wanted if cpus_now.get(want.target) != want.cpus]
-        objective = between(context, self._asked, as_now, anew)
-        unplaced, unplaced_if_staying = ({one.target for one in side.unplaced} for side in (answer, stay))
-        taken = unplaced <= unplaced_if_staying and objective.gain > 0
-        threads = sum(len(context.threads.get(target, ())) for target in moved)
-        guests = len({target.owner for target in moved if target.kind == "vcpu"})
-        terms = tuple(term for term in objective.decisive() if term.before != term.after)
-        return Choice(anew if taken else as_now, stay, Rebalance(guests, threads, objective.gain, taken, terms))
-
-    def improve(self, measured: MeasuredAnswer, *, repacks: bool) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
-        context = self.context
-        if context.request.placement:
-            return measured, ()  # nothing else moves
-        improver = Improver(context, partial(per_flavor.place, strategies=self.strategies), self.measure, self._asked)
-        better, moves = improver.repacked(measured) if repacks else improver.improved(measured)
-        if moves:
-            rules.check(context.request.strategy, better.answer, context)
-        return better, moves
-
-    def diff(self, measured: MeasuredAnswer, staying: Answer) -> Diff:
-        context, wanted = self.context, measured.answer.wanted
-        needed, memory = changes(context, wanted), guests_memory(context.snapshot, wanted)
-        return Diff(needed, memory, of_plan(self.measure, context, self._asked, measured, staying, needed, memory))
-
-    def is_harmful(self) -> bool:
-        """Of a plan in which no guest moves for another one: a judgement in half the time of such a plan."""
-        choice = self.choose(self.place())
-        return bool(harmed(of_answer(self.measure, self.context, self._asked, choice.chosen, choice.staying)))
-
-    def warn(self, measured: MeasuredAnswer, diff: Diff) -> tuple[str, ...]:
-        about_host = warnings.of_host(self.context, self.strategies, measured.answer.roles)
-        return (*about_host, *warnings.of_plan(self.context, measured, diff.objective, diff.changes))
-
-    def block(self, answer: Answer) -> str:
-        return self.context.allocatable.blocked or answer.blocked or curing.nova_unknown(self.context.snapshot)
-
-    def _placed(self, context: Context) -> MeasuredAnswer:
-        answer = per_flavor.place(context, self.strategies)
-        rules.check(context.request.strategy, answer, context)
-        return MeasuredAnswer.of(answer, self.measure, self.context)

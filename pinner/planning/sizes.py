@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.plan.plan import Roles
 from pinner.planning.available import slices
@@ -56,3 +57,10 @@ def _stands(context: Context, resolved: Resolved) -> bool:
     now, emulators = context.allocatable.demand, (resolved.roles.emulator, *resolved.emulator_on.values())
     daemons = not now.housekeeping_now or resolved.roles.housekeeping in now.housekeeping_now
     return daemons and any(map(now.has_emulators, emulators))
+
+
+def sparing(context: Context, emulators: CpuSet) -> Iterator[Context]:
+    """With an automatic emulator set on all nodes of these but one."""
+    for cpus in context.allocatable.nodes.values():
+        if cpus & emulators and emulators - cpus:
+            yield replace(context, allocatable=replace(context.allocatable, spared=cpus))

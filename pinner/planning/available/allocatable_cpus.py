@@ -100,6 +100,8 @@ class AllocatableCpus:
     """What cgroups allow the guests: each set once, with the cgroup that allows the fewest; all CPUs for a guest
     without a limit. Empty: no guest has one."""
     order: AllocationOrder = ANY_ORDER
+    spared: CpuSet = CpuSet()
+    """Of nodes that give an automatic emulator set none."""
     steps: tuple[int, int] | None = None
     """Of the automatic sets, for housekeeping and for emulators; None: as the load needs."""
 

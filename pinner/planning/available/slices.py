@@ -127,7 +127,7 @@ def _of_node(
     size = len(allocatable.nodes[node]) // _PART
     needed = min(sum(steps) * max(size, 1), max(len(free) // MOST, len(steps)))
     cores = _FreeCores(allocatable, allocatable.in_turn(free, needed))
-    autos = (request.housekeeping == AUTO and bool(hosts), request.emulator == AUTO)
+    autos = (request.housekeeping == AUTO and bool(hosts), request.emulator == AUTO and not free <= allocatable.spared)
     if not free or not any(autos):
         return Slices(vcpu=free)
     if len(cores) == 1:

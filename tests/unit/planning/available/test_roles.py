@@ -111,5 +111,5 @@ def test_a_baseline_smaller_than_the_host_gives_a_warning() -> None:
 
 
 def test_a_parameter_that_the_strategy_does_not_use_gives_a_warning() -> None:
-    made = plan(snapshot(plain(32)), "s", Request("shared-pool", smt="isolate"))
-    assert made.warnings == ("smt 'isolate' has no effect: the strategy shared-pool does not use it",)
+    made = plan(snapshot(plain(32)), "s", Request("shared-pool", isolation="live"))
+    assert made.warnings == ("isolation 'live' has no effect: the strategy shared-pool does not use it",)
