@@ -6,10 +6,11 @@ from typing import Protocol
 from pinner.model.change import NamedPins, PartPin, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.nova import Bounds
-from pinner.model.kinds import State, TargetKind
+from pinner.model.kinds import TargetKind
 from pinner.model.machine.process import CpuLimit, Descendants, Lineage
 from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Damaged, Entry, InForce, Run
+from pinner.model.states import State
 
 Part = tuple[TargetKind, int]
 

@@ -18,10 +18,11 @@ from pinner.model.change import Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.guest.nova import Bounds, NovaOwns, NovaSets
-from pinner.model.kinds import KINDS, PartitionState, State, TargetKind
+from pinner.model.kinds import KINDS, TargetKind
 from pinner.model.machine.process import CpuLimit, Descendants, Lineage, Thread
 from pinner.model.machine.topology import Topology
 from pinner.model.policy import Drift
+from pinner.model.states import PartitionState, State
 
 ROOT = Path("/")
 ONLINE = Path("/sys/devices/system/cpu/online")

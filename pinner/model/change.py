@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import KINDS, OF_GUESTS, State, TargetKind
+from pinner.model.kinds import KINDS, OF_GUESTS, TargetKind
+from pinner.model.states import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from pinner.model.change import Target, TargetKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.doubling import doubled
 from pinner.model.errors import Invalid
-from pinner.model.kinds import State
 from pinner.model.plan.plan import LeftOut
 from pinner.model.plan.request import Request
+from pinner.model.states import State
 
 Mode = Literal["observe", "propose", "enforce"]
 """propose: a plan that ends the drift is stored, and a person applies it; enforce: it is applied at once."""

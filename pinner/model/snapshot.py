@@ -10,13 +10,14 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.guest.guest import Guest, InactiveGuest, nova_cpus
 from pinner.model.guest.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
-from pinner.model.kinds import KINDS, Number, State, TargetKind
+from pinner.model.kinds import KINDS, TargetKind
 from pinner.model.machine.interrupts import Balancer, DeviceIrqs
 from pinner.model.machine.process import Process, Thread
 from pinner.model.machine.topology import FrequencyDomain, Topology
 from pinner.model.settings.cards import CardQueues, RefusedSetting, RpsQueue, RxCoalescing, RxRing
 from pinner.model.settings.inside import GuestIrqs, GuestRfs, GuestRps, GuestSysctls
 from pinner.model.settings.power import EnergyDomain, WakeLimit
+from pinner.model.states import Number, State
 
 OVS = "Open vSwitch (DPDK)"
 OVS_DAEMON = "ovs-vswitchd"

@@ -11,11 +11,12 @@ from pinner.model.change import AffinityChange, PlannedChange, StateChange, Targ
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Refused, StalePlan
 from pinner.model.guest.nova import require_clear
-from pinner.model.kinds import ALONE, KINDS, WITH_STATE, WITH_THREADS, cpus_of
+from pinner.model.kinds import ALONE, KINDS, WITH_STATE, WITH_THREADS
 from pinner.model.machine.process import NOT_PERMITTED, Process, Thread
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.settings.sysctls import SYSCTLS
 from pinner.model.snapshot import Snapshot, settings
+from pinner.model.states import cpus_of
 from pinner.planning.available.numa import VcpuGroup, bounds_of
 from pinner.planning.changes import guests_memory
 from pinner.planning.policy import release

@@ -21,10 +21,11 @@ from pinner.model.change import (
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import StalePlan
 from pinner.model.guest.guest import Guest
-from pinner.model.kinds import KINDS, PINNED, PartitionState
+from pinner.model.kinds import KINDS, PINNED
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import GuestMemory, Plan, Wanted, vcpus_by_guest
 from pinner.model.snapshot import Snapshot, restricted
+from pinner.model.states import PartitionState
 from pinner.planning.available.numa import may_move_to
 from pinner.planning.request.context import Context
 

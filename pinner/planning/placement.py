@@ -9,11 +9,12 @@ from typing import assert_never
 from pinner import codec
 from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, TargetKey, boots_differ, group_of
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.kinds import INSIDE, KINDS, PINNED, cpus_of
+from pinner.model.kinds import INSIDE, KINDS, PINNED
 from pinner.model.plan.plan import PlacedTarget, Placement, Plan, Roles, plan_id
 from pinner.model.plan.request import Request
 from pinner.model.policy import Cause, Drift
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import cpus_of
 from pinner.model.text import listed
 from pinner.planning.available.operator_pins import owned
 from pinner.planning.request.context import target_threads

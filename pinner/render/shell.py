@@ -6,8 +6,8 @@ from typing import assert_never
 
 from pinner.model.change import AffinityChange, StateChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import State
 from pinner.model.plan.plan import Plan
+from pinner.model.states import State
 from pinner.render import before_and_after, text
 
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Emulator, Guest, Vcpu
-from pinner.model.kinds import PartitionState
 from pinner.model.machine.process import Lineage, Process, Thread
 from pinner.model.machine.topology import Cpu, Kernel, Node, Topology
 from pinner.model.plan.objective import compared, weighted
@@ -15,6 +14,7 @@ from pinner.model.plan.plan import Basis, Plan, Roles
 from pinner.model.plan.request import Request
 from pinner.model.run.journal import Entry, Run
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import PartitionState
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 EVIL = "web\n\x1b[31m<b>\u2028\u202e'"

@@ -12,10 +12,11 @@ from pinner.apply import executor, steps
 from pinner.apply.recover import recover
 from pinner.model.change import Target, group_of
 from pinner.model.errors import ApplyFailed, Gone, Invalid, Refused, StalePlan
-from pinner.model.kinds import KINDS, SETTINGS, PartitionState
+from pinner.model.kinds import KINDS, SETTINGS
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import PartitionState
 from pinner.model.text import before_and_after
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified

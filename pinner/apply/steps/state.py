@@ -11,17 +11,9 @@ from pinner.apply.ports import Host, Journal
 from pinner.model.change import StateChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
-from pinner.model.kinds import (
-    KINDS,
-    Coalescing,
-    GuestCpus,
-    Number,
-    PartitionKind,
-    PartitionState,
-    State,
-    cpus_of,
-)
+from pinner.model.kinds import KINDS
 from pinner.model.run.journal import Entry, EntryState
+from pinner.model.states import Coalescing, GuestCpus, Number, PartitionKind, PartitionState, State, cpus_of
 
 Masks = Mapping[ThreadKey, CpuSet]
 

@@ -31,9 +31,10 @@ from pinner.model.change import (
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, PinnerError
-from pinner.model.kinds import DEFINED, PINNED, cpus_of
+from pinner.model.kinds import DEFINED, PINNED
 from pinner.model.machine.process import Lineage, main_thread, may_inherit_of_guest, may_start_threads_of
 from pinner.model.run.journal import IN_PART, Damaged, Entry, InForce, Run
+from pinner.model.states import cpus_of
 
 NO_PINS = "<cputune/>"
 

@@ -25,9 +25,10 @@ from pinner.model.change import (
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.pins_metadata import restored
-from pinner.model.kinds import PINNED, State
+from pinner.model.kinds import PINNED
 from pinner.model.machine.process import Lineage, main_thread, may_inherit_of_guest, may_start_threads_of
 from pinner.model.run.journal import Damaged, Entry, InForce, Run
+from pinner.model.states import State
 
 
 def corrected_later_runs(

@@ -25,8 +25,8 @@ from pinner.host.kernel.kernel import Mount, cpuset_mount
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
 from pinner.model.guest.guest import Cgroup
-from pinner.model.kinds import PartitionKind, PartitionState
 from pinner.model.machine.process import CpuLimit, host_unit
+from pinner.model.states import PartitionKind, PartitionState
 
 ONLINE = "sys/devices/system/cpu/online"
 POSSIBLE = "sys/devices/system/cpu/possible"

@@ -17,8 +17,8 @@ from typing import TypeVar
 from pinner.host.kernel import files
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
-from pinner.model.kinds import Number
 from pinner.model.settings.cards import RefusedSetting, Setting
+from pinner.model.states import Number
 
 T = TypeVar("T")
 MAX_INTERFACES = 4096

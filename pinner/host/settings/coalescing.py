@@ -9,9 +9,9 @@ from pinner.host.settings import cards
 from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed
-from pinner.model.kinds import Coalescing
 from pinner.model.settings.cards import RefusedSetting, RxCoalescing
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import Coalescing
 
 _USECS, _FRAMES, _ADAPTIVE = 0, 1, 9
 """The places of rx_coalesce_usecs, rx_max_coalesced_frames and use_adaptive_rx_coalesce."""

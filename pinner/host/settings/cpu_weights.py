@@ -17,8 +17,8 @@ from pinner.host.kernel.kernel import mount_of
 from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Invalid
-from pinner.model.kinds import Number
 from pinner.model.settings.cpu_weights import DEFAULT, SLICE, WEIGHT
+from pinner.model.states import Number
 
 CONTROL = "run/systemd/system.control"
 """The folder of ``systemctl set-property --runtime``."""

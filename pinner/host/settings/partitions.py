@@ -2,7 +2,7 @@
 
 from pinner.host.kernel import partitions
 from pinner.host.settings.row import HostRow
-from pinner.model.kinds import PartitionState
+from pinner.model.states import PartitionState
 
 ROW: HostRow[PartitionState] = HostRow(
     lambda access, target: partitions.partition(access.root, target.owner),

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pinner.host.settings import cards
 from pinner.host.settings.row import HostRow
-from pinner.model.kinds import Number
 from pinner.model.settings.cards import CardQueues, RefusedSetting
+from pinner.model.states import Number
 
 _MAX, _COMBINED = 3, 7
 """The places of max_combined and combined_count: queues that receive and send."""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pinner.host.settings import cards
 from pinner.host.settings.row import HostRow
-from pinner.model.kinds import Number
 from pinner.model.settings.cards import NO_ROOM, RefusedSetting, RxRing
+from pinner.model.states import Number
 
 _RX_MAX, _RX = 0, 4
 """The places of rx_max_pending and rx_pending."""

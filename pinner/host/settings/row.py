@@ -14,11 +14,11 @@ from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.guest.guest import Guest
-from pinner.model.kinds import State
 from pinner.model.machine.interrupts import Balancer
 from pinner.model.machine.process import Process
 from pinner.model.settings.cards import RefusedSetting
 from pinner.model.settings.inside import GuestSettings
+from pinner.model.states import State
 
 S = TypeVar("S", bound=State)
 AskGuests = Callable[[tuple[Guest, ...], Mapping[str, Question]], Mapping[str, tuple[GuestSettings, ...]]]

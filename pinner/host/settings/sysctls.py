@@ -9,8 +9,8 @@ from pinner.host.kernel import beneath, files
 from pinner.host.settings.row import HostRow, written
 from pinner.model.change import Target
 from pinner.model.errors import Gone, Invalid
-from pinner.model.kinds import Number
 from pinner.model.settings.sysctls import SYSCTLS
+from pinner.model.states import Number
 
 _FOLDER = "proc/sys"
 _NUMBER = re.compile(r"-?\d{1,10}", re.ASCII)

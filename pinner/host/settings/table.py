@@ -10,7 +10,8 @@ from pinner.host.settings.inside.guests import Question
 from pinner.host.settings.row import Access, Facts, HostRow
 from pinner.model.change import Target
 from pinner.model.errors import Invalid
-from pinner.model.kinds import KINDS, WITH_STATE, State, TargetKind
+from pinner.model.kinds import KINDS, WITH_STATE, TargetKind
+from pinner.model.states import State
 
 
 def _row(kind: TargetKind) -> HostRow[Any]:

@@ -12,8 +12,9 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest_numa import GuestNuma, GuestTopology
 from pinner.model.guest.nova import cpus
-from pinner.model.kinds import PartitionState, TargetKind
+from pinner.model.kinds import TargetKind
 from pinner.model.machine.process import CpuLimit, CpuQuota, Thread
+from pinner.model.states import PartitionState
 
 MIGRATION = ("live_migration", "multifdsend", "multifdrecv", "mig/")
 """The first letters of QEMU's migration threads."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import State
+from pinner.model.states import State
 
 _MANAGED = re.compile(r"nvme\d+q[1-9]\d*|virtio\d+-req\.\d+", re.ASCII)
 """Queues of NVMe and virtio disks: the kernel alone places their interrupts. Queue 0 of an NVMe disk takes

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.kinds import Governor, State
+from pinner.model.states import Governor, State
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import Literal
 
 from pinner.model.change import PlannedChange, Target, ThreadKey
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import State
 from pinner.model.machine.process import CpuLimit
 from pinner.model.plan.objective import Objective, Optimality, Term
 from pinner.model.plan.request import Request
+from pinner.model.states import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Coalescing, Number, State
+from pinner.model.states import Coalescing, Number, State
 
 if TYPE_CHECKING:
     from pinner.model.machine.topology import Topology

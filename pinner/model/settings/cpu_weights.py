@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Number
+from pinner.model.states import Number
 
 SLICE = "machine.slice"
 DEFAULT = Number(100)

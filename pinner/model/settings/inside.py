@@ -5,8 +5,8 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import GuestCpus, Number, State
 from pinner.model.settings.sysctls import DEFAULT_BUFFER, SYSCTLS
+from pinner.model.states import GuestCpus, Number, State
 
 
 @dataclass(frozen=True, slots=True)

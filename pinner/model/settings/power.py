@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import State, Word
+from pinner.model.states import State, Word
 
 PERFORMANCE = Word("performance")
 """The preference that a plan gives."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pinner.model.change import Target
-from pinner.model.kinds import Number
+from pinner.model.states import Number
 
 Need = Literal["", "several nodes", "real-time vCPUs"]
 """What a host must have so that a plan sets the value."""

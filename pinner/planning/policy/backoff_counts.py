@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.model.change import Group, PlannedChange, StateChange, TargetKey, group_of, without_room
-from pinner.model.kinds import INSIDE, KINDS, TargetKind, cpus_of
+from pinner.model.kinds import INSIDE, KINDS, TargetKind
 from pinner.model.plan.plan import LeftOut, Placement, Plan
 from pinner.model.policy import Backoff, Backoffs, Drift
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import cpus_of
 from pinner.planning.changes import contested, staying
 from pinner.planning.placement import OTHERS, id_from_placement
 

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 from pinner.model.change import Target, TargetKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, nova_cpus
-from pinner.model.kinds import QEMUS_OWN, State
+from pinner.model.kinds import QEMUS_OWN
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.machine.process import NOT_PERMITTED, Process, Thread
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import LeftOut, Placement, Roles, Wanted
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot, emulator_cpus, settings, vcpu_cpus
+from pinner.model.states import State
 from pinner.planning.available import exclusions
 from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.available.exclusions import (

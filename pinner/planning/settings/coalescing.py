@@ -10,10 +10,10 @@ from shlex import quote
 
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Coalescing, State
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import ADAPTIVE, FIXED_US, GATHERING_US, MANY_INTERRUPTS, RxCoalescing
+from pinner.model.states import Coalescing, State
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 

@@ -6,9 +6,9 @@ from shlex import quote
 
 from pinner.model.change import AffinityChange, StateChange, Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.kinds import Number, PartitionState, State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE, WEIGHT, why_not
+from pinner.model.states import Number, PartitionState, State
 from pinner.planning.request.context import Context, vcpu_masks
 from pinner.planning.settings.row import Additions, PlanRow
 

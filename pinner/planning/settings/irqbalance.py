@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import State, cpus_of
 from pinner.model.machine.interrupts import Balancer
 from pinner.model.plan.plan import Plan, Wanted
+from pinner.model.states import State, cpus_of
 from pinner.planning.request.context import Context
 from pinner.planning.settings.irqs import guest_cpus
 from pinner.planning.settings.row import Additions, PlanRow

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pinner.model.change import StateChange, Target, TargetKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.kinds import State, cpus_of
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs, is_managed, is_passed_through
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import LeftOut, Plan, Roles, Wanted
+from pinner.model.states import State, cpus_of
 from pinner.model.text import listed
 from pinner.planning.available.numa import distance
 from pinner.planning.changes import staying

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from pinner.model.change import StateChange, Target
-from pinner.model.kinds import PartitionState, State, cpus_of
 from pinner.model.machine.process import host_unit
 from pinner.model.plan.plan import Plan
+from pinner.model.states import PartitionState, State, cpus_of
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import PlanRow
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from pinner.model.change import StateChange, Target
-from pinner.model.kinds import State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
+from pinner.model.states import State
 from pinner.planning.request.context import Context
 
 

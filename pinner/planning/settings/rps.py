@@ -6,9 +6,9 @@ from shlex import quote
 
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import State, cpus_of
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.cards import RpsQueue
+from pinner.model.states import State, cpus_of
 from pinner.planning.request.context import Context
 from pinner.planning.settings.irqs import guest_cpus, role_cpus
 from pinner.planning.settings.row import Additions, PlanRow

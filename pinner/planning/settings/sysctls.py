@@ -5,11 +5,11 @@ from shlex import quote
 
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Number, State
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS, Need, SysctlRule
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import Number, State
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 

@@ -6,8 +6,9 @@ from importlib import import_module
 
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import Invalid
-from pinner.model.kinds import INSIDE, KINDS, WITH_STATE, State, TargetKind
+from pinner.model.kinds import INSIDE, KINDS, WITH_STATE, TargetKind
 from pinner.model.plan.plan import Plan
+from pinner.model.states import State
 from pinner.planning.changes import changes
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import PlanRow

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from pinner.model.change import StateChange, Target
-from pinner.model.kinds import State, cpus_of
 from pinner.model.plan.plan import Plan
+from pinner.model.states import State, cpus_of
 from pinner.planning.request.context import Context
 from pinner.planning.settings.partitions import why_not_asked
 from pinner.planning.settings.row import PlanRow

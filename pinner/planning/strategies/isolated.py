@@ -12,10 +12,10 @@ from typing import ClassVar
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
-from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Isolation, LeftOut, Wanted
 from pinner.model.plan.request import ISOLATED
 from pinner.model.snapshot import WORK, cgroup_target
+from pinner.model.states import PartitionState
 from pinner.planning.available import isolation
 from pinner.planning.available.roles import Resolved
 from pinner.planning.request.context import Context

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest.guest import Guest, nova_cpus
-from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Wanted
 from pinner.model.plan.request import ISOLATED, OPTIMAL
+from pinner.model.states import PartitionState
 from pinner.planning.available import exclusions
 from pinner.planning.available.exclusions import pinned_cpus
 from pinner.planning.available.numa import allowed

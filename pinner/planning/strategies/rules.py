@@ -15,8 +15,9 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
 from pinner.model.guest.guest import Cgroup, Guest, own_vcpu_pins
 from pinner.model.guest.nova import require_clear
-from pinner.model.kinds import KINDS, QEMUS_OWN, PartitionKind, PartitionState, State, TargetKind, cpus_of
+from pinner.model.kinds import KINDS, QEMUS_OWN, TargetKind
 from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
+from pinner.model.states import PartitionKind, PartitionState, State, cpus_of
 from pinner.model.text import and_more
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer

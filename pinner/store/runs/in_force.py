@@ -17,9 +17,10 @@ from pinner.model.change import (
     TargetKey,
     ThreadKey,
 )
-from pinner.model.kinds import DEFINED, State
+from pinner.model.kinds import DEFINED
 from pinner.model.page import batches
 from pinner.model.run.journal import EARLIER_BOOT, Damaged, Entry, EntryState, Run
+from pinner.model.states import State
 from pinner.store.database import tables
 from pinner.store.runs.entries import REPEATED, readable
 

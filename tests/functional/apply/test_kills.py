@@ -29,9 +29,9 @@ from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
-from pinner.model.kinds import GuestCpus
 from pinner.model.machine.interrupts import Balancer
 from pinner.model.plan.plan import GuestMemory
+from pinner.model.states import GuestCpus
 
 pytestmark = pytest.mark.needs("two_cpus")
 

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from pinner.host.settings import cards, coalescing, table
-from pinner.model.kinds import Coalescing
+from pinner.model.states import Coalescing
 
 pytestmark = pytest.mark.machine("needs the real cards of the machine")
 

@@ -26,10 +26,11 @@ from pinner.host.settings.inside.guests import InsideReader
 from pinner.host.virt import libvirt as libvirt_module
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import INSIDE, GuestCpus, SettingName
+from pinner.model.kinds import INSIDE, SettingName
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.run.journal import Run
+from pinner.model.states import GuestCpus
 from pinner.planning import planner
 from pinner.store.journal.journal import StoredJournal
 

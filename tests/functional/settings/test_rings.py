@@ -14,7 +14,7 @@ import pytest
 
 from pinner.host.settings import rings, table
 from pinner.model.errors import ApplyFailed
-from pinner.model.kinds import Number
+from pinner.model.states import Number
 
 pytestmark = pytest.mark.machine("needs the real cards of the machine")
 

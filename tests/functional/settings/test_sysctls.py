@@ -7,8 +7,8 @@ import pytest
 from pinner.host.settings import sysctls, table
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Invalid
-from pinner.model.kinds import Number
 from pinner.model.settings.sysctls import SYSCTLS
+from pinner.model.states import Number
 
 ROOT = Path("/")
 RMEM = SYSCTLS["net.core.rmem_max"].target

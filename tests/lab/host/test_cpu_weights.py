@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import pytest
 from support.system.lab import CALLER, apply, ended, guests, name, plan, rollback, run_server, server
 
-from pinner.model.kinds import Number
 from pinner.model.run.journal import ApplyOptions
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE, WEIGHT
+from pinner.model.states import Number
 
 KERNEL = f"/sys/fs/cgroup/{SLICE}/cpu.weight"
 FOLDER = f"/run/systemd/system.control/{SLICE}.d"

@@ -20,9 +20,9 @@ from support.system.lab_interrupts import affinities, cpus_of, irqbalance, wait
 from pinner import codec
 from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Coalescing, Number
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
+from pinner.model.states import Coalescing, Number
 
 VIRTIO, E1000E, PCNET = (0, 2), 4, 5
 """The positions of the cards in devices.toml; their MAC addresses end with them."""

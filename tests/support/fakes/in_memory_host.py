@@ -14,9 +14,10 @@ from pinner.model.change import AffinityChange, NamedPins, PartPin, PlannedChang
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone
 from pinner.model.guest.nova import Bounds, NovaOwns
-from pinner.model.kinds import KINDS, PINNED, PartitionState, State
+from pinner.model.kinds import KINDS, PINNED
 from pinner.model.machine.process import CpuLimit, Descendants, Lineage
 from pinner.model.plan.plan import Plan
+from pinner.model.states import PartitionState, State
 from pinner.model.text import pins_text
 
 Write = tuple[str, str]

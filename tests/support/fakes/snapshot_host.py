@@ -13,11 +13,12 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
 from pinner.model.guest.guest import Guest
 from pinner.model.guest.nova import Bounds
-from pinner.model.kinds import Number, State, TargetKind
+from pinner.model.kinds import TargetKind
 from pinner.model.machine.process import CpuLimit
 from pinner.model.machine.topology import Topology
 from pinner.model.policy import Cause, Drift
 from pinner.model.snapshot import Snapshot, settings
+from pinner.model.states import Number, State
 from pinner.planning.request.processes import process_target
 
 

@@ -15,8 +15,8 @@ from support.kills.kills import Work
 from pinner import codec
 from pinner.host.settings import table
 from pinner.model.change import StateChange
-from pinner.model.kinds import State
 from pinner.model.plan.plan import Plan
+from pinner.model.states import State
 
 ROOT = Path("/")
 

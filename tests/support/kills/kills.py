@@ -29,9 +29,10 @@ from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import NamedPins, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
-from pinner.model.kinds import KINDS, PartitionState, State, cpus_of
+from pinner.model.kinds import KINDS
 from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Run
+from pinner.model.states import PartitionState, State, cpus_of
 from pinner.store.journal.journal import StoredJournal
 
 NEVER = -1

@@ -9,8 +9,8 @@ from support.values import MEMBER
 
 from pinner.model.change import Target
 from pinner.model.guest.guest import Cgroup
-from pinner.model.kinds import State
 from pinner.model.plan.plan import LeftOut, Roles, Wanted
+from pinner.model.states import State
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import Answer
 

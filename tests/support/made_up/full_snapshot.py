@@ -14,7 +14,6 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Cgroup, OperatorPin, Tap
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, GuestTopology, MemoryBinding
 from pinner.model.guest.nova import NovaConf
-from pinner.model.kinds import Governor, PartitionState, Word
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.process import CpuLimit, CpuQuota, Process, Thread
 from pinner.model.machine.topology import Cache, Device, FrequencyDomain, HugePages, Topology
@@ -22,6 +21,7 @@ from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRi
 from pinner.model.settings.inside import FlowQueue, GuestIrq, GuestIrqs, GuestQueue, GuestRfs, GuestRps, GuestSysctls
 from pinner.model.settings.power import EnergyDomain, WakeLimit
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import Governor, PartitionState, Word
 
 CARD = "0000:3b:00.0"
 ALL = cpus("0-15")

@@ -15,7 +15,6 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity, OperatorPin, PartitionState
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.guest.nova import NovaConf
-from pinner.model.kinds import Governor, Word
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.process import Process
 from pinner.model.machine.topology import Device, FrequencyDomain, Topology
@@ -23,6 +22,7 @@ from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRi
 from pinner.model.settings.inside import GuestQueue, GuestRps
 from pinner.model.settings.power import WakeLimit
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import Governor, Word
 
 SPECS = (
     {},

@@ -11,7 +11,7 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import KINDS, Coalescing, Governor, GuestCpus, Number, State, TargetKind, Word
+from pinner.model.kinds import KINDS, TargetKind
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import FAST, FrequencyDomain
 from pinner.model.plan.plan import Plan
@@ -31,6 +31,7 @@ from pinner.model.settings.inside import (
 )
 from pinner.model.settings.power import PERFORMANCE, SHALLOW, EnergyDomain, WakeLimit
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import Coalescing, Governor, GuestCpus, Number, State, Word
 from pinner.planning import planner
 
 GUEST = hosts.guest(1, 2, cpus("4-15"))

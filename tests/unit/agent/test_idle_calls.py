@@ -19,9 +19,9 @@ from pinner.model.errors import (
     NotFound,
     StalePlan,
 )
-from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS
+from pinner.model.states import Number
 from pinner.store.journal.journal import StoredJournal
 
 pytestmark = pytest.mark.fault(41)

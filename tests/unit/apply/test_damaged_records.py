@@ -12,10 +12,10 @@ from pinner.apply.recover import recover
 from pinner.apply.undo import all_runs
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import StoreUnavailable
-from pinner.model.kinds import Number
 from pinner.model.machine.interrupts import DeviceIrq
 from pinner.model.run.journal import Damaged
 from pinner.model.settings.cards import RxRing
+from pinner.model.states import Number
 from pinner.store.database.engine import writing
 
 pytestmark = pytest.mark.fault(58)

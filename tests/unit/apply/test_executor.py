@@ -9,11 +9,11 @@ from pinner.apply import executor
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, Invalid, RunConflict, StalePlan
-from pinner.model.kinds import PartitionState
 from pinner.model.machine.process import CpuLimit
 from pinner.model.plan.plan import Wanted
 from pinner.model.run.journal import Run
 from pinner.model.snapshot import cgroup_target
+from pinner.model.states import PartitionState
 
 
 @pytest.mark.parametrize("cpuset_controller", [True, False])

@@ -12,9 +12,9 @@ from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.apply.steps.affinity import is_begun
 from pinner.model.change import Change, MemoryChange, StateChange, Target, ThreadMask
 from pinner.model.errors import ApplyFailed
-from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.run.journal import Entry, Run
+from pinner.model.states import PartitionState
 from pinner.store.journal.journal import StoredJournal
 
 WANTED = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", daemon(400): "0"}

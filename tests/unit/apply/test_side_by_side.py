@@ -17,9 +17,9 @@ from pinner.apply.side_by_side import parts_of, side_by_side, with_busy_last
 from pinner.model.change import StateChange, group_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy
-from pinner.model.kinds import GuestCpus
 from pinner.model.run.journal import Entry
 from pinner.model.settings.inside import GuestQueue, GuestRps
+from pinner.model.states import GuestCpus
 
 GUESTS = [f"g{number}" for number in range(12)]
 

@@ -15,12 +15,13 @@ from pinner.model.change import AffinityChange, PlannedChange, StateChange, Targ
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict, Refused, StalePlan
 from pinner.model.guest.guest import Cgroup
-from pinner.model.kinds import PartitionState, State, TargetKind
+from pinner.model.kinds import TargetKind
 from pinner.model.machine.process import NOT_PERMITTED
 from pinner.model.plan.plan import GuestMemory, Plan, Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.snapshot import settings as settings_of
+from pinner.model.states import PartitionState, State
 from pinner.planning import planner
 from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.changes import require_free

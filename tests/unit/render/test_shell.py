@@ -15,11 +15,12 @@ from support.hosts import applied, cpus, guest, interleaved, plain, process, sna
 
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Coalescing, Governor, GuestCpus, Number, PartitionState, State, TargetKind
+from pinner.model.kinds import TargetKind
 from pinner.model.machine.process import Process, Thread
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import Coalescing, Governor, GuestCpus, Number, PartitionState, State
 from pinner.planning.planner import plan
 from pinner.render.shell import render
 

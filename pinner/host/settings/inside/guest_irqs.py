@@ -8,8 +8,8 @@ from pinner.host.settings.inside.guests import MAX_CARDS, NAME, Card, Inside, Qu
 from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.kinds import GuestCpus
 from pinner.model.settings.inside import GuestIrq, GuestIrqs
+from pinner.model.states import GuestCpus
 
 MAX_TABLE = 1 << 19
 """Bytes of /proc/interrupts."""

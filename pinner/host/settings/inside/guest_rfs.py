@@ -15,8 +15,8 @@ from pinner.host.settings.inside.guests import (
 )
 from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
-from pinner.model.kinds import Number
 from pinner.model.settings.inside import FlowQueue, GuestRfs
+from pinner.model.states import Number
 
 _ENTRIES = "/proc/sys/net/core/rps_sock_flow_entries"
 

@@ -15,8 +15,8 @@ from pinner.host.settings.inside.guests import (
 from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
 from pinner.model.errors import Invalid
-from pinner.model.kinds import GuestCpus
 from pinner.model.settings.inside import GuestQueue, GuestRps
+from pinner.model.states import GuestCpus
 
 
 def read_rps(inside: Inside) -> GuestRps:

@@ -6,8 +6,8 @@ from pinner.host.settings.inside.agent import Agents, GuestAgent
 from pinner.host.settings.inside.guests import Inside, Question, conversation, written
 from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
-from pinner.model.kinds import Number
 from pinner.model.settings.inside import BUFFERS, GuestSysctls
+from pinner.model.states import Number
 
 _KEY = re.compile("|".join(map(re.escape, BUFFERS)))
 _SNMP = "/proc/net/snmp"

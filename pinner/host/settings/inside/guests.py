@@ -14,8 +14,8 @@ from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
 from pinner.model.guest.guest import Guest
-from pinner.model.kinds import GuestCpus, State
 from pinner.model.settings.inside import GuestSettings
+from pinner.model.states import GuestCpus, State
 
 MAX_CARDS = 16
 MAX_QUEUES = 256

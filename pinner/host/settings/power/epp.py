@@ -10,8 +10,8 @@ from pinner.host.settings.power.governors import CPUS, FOLDER, LACKS, domain, pa
 from pinner.host.settings.row import HostRow, written
 from pinner.model.change import Target
 from pinner.model.errors import Invalid
-from pinner.model.kinds import Word
 from pinner.model.settings.power import EnergyDomain
+from pinner.model.states import Word
 
 _FILE, _OFFERED = "energy_performance_preference", "energy_performance_available_preferences"
 _WORD = re.compile(r"[a-z0-9_]{1,20}", re.ASCII)

@@ -12,8 +12,8 @@ from pinner.host.settings.row import HostRow, folder_of, written
 from pinner.model.change import Target
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.kinds import Governor
 from pinner.model.machine.topology import FrequencyDomain
+from pinner.model.states import Governor
 
 FOLDER = "sys/devices/system/cpu/cpufreq"
 CPUS, _GOVERNOR = "related_cpus", "scaling_governor"

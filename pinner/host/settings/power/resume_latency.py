@@ -11,8 +11,8 @@ from pinner.host.settings.row import HostRow, folder_of, written
 from pinner.model.change import Target
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import ApplyFailed, Invalid
-from pinner.model.kinds import Word
 from pinner.model.settings.power import WakeLimit
+from pinner.model.states import Word
 
 _FOLDER = "sys/devices/system/cpu"
 _FILE = "pm_qos_resume_latency_us"

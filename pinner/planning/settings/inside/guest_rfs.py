@@ -5,9 +5,9 @@ from shlex import quote
 
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import Number, State
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.inside import FLOWS, GuestRfs
+from pinner.model.states import Number, State
 from pinner.planning.request.context import Context
 from pinner.planning.settings.inside.common import EXPECTED, STAYS, additions, guest_of, why_left_out
 from pinner.planning.settings.row import Additions, PlanRow

@@ -6,12 +6,13 @@ from shlex import quote
 
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.kinds import QEMUS_OWN, State
+from pinner.model.kinds import QEMUS_OWN
 from pinner.model.machine.process import Thread
 from pinner.model.machine.topology import FAST
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.power import PERFORMANCE, EnergyDomain
 from pinner.model.snapshot import Snapshot, restricted, vcpu_cpus
+from pinner.model.states import State
 from pinner.planning.request.context import Context
 from pinner.planning.settings.power.governors import of_vcpus, why_nova
 from pinner.planning.settings.row import Additions, PlanRow

@@ -6,11 +6,11 @@ from shlex import quote
 
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.kinds import State
 from pinner.model.machine.topology import FAST, FrequencyDomain, is_slow
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.power import PERFORMANCE
 from pinner.model.snapshot import vcpu_cpus
+from pinner.model.states import State
 from pinner.planning.changes import staying
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow

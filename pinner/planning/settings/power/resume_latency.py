@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import State
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.power import DEEP_US, SHALLOW, WakeLimit
+from pinner.model.states import State
 from pinner.planning.request.context import Context
 from pinner.planning.settings.power.epp import allowed, of_guests
 from pinner.planning.settings.power.governors import of_vcpus, why_nova

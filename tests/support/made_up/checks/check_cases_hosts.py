@@ -17,12 +17,12 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Cgroup
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.guest.nova import NovaConf
-from pinner.model.kinds import Governor, PartitionState, Word
 from pinner.model.machine.process import Process, Thread
 from pinner.model.machine.topology import FrequencyDomain, HugePages, Topology
 from pinner.model.reading import HostDetails, HostReading, HostSample, IdleState, Storage, ThreadTimes
 from pinner.model.settings.power import WakeLimit
 from pinner.model.snapshot import OvsDpdk, OvsMasks
+from pinner.model.states import Governor, PartitionState, Word
 
 GUEST = placed()
 CLOCK = "sys/devices/system/clocksource/clocksource0"

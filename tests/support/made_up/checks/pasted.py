@@ -12,7 +12,6 @@ from support.made_up.checks.started_again import ended
 from pinner.checks.common import floats_over
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.nova import NovaConf
-from pinner.model.kinds import Governor
 from pinner.model.machine.boot import argument_cpus, isolcpus_flags, name_of, words
 from pinner.model.machine.interrupts import is_managed
 from pinner.model.machine.topology import Topology
@@ -20,6 +19,7 @@ from pinner.model.outcome.check import Remedy
 from pinner.model.plan.request import Request
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot, emulator_cpus, vcpu_cpus, with_affinities
+from pinner.model.states import Governor
 
 
 class CannotApplyError(Exception):

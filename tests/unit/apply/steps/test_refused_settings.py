@@ -9,10 +9,11 @@ from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed, Busy, HostUnreachable, NotPermitted, StalePlan
-from pinner.model.kinds import KINDS, Coalescing, GuestCpus, Number
+from pinner.model.kinds import KINDS
 from pinner.model.machine.topology import FAST
 from pinner.model.settings.cpu_weights import DEFAULT, WEIGHT
 from pinner.model.settings.power import PERFORMANCE
+from pinner.model.states import Coalescing, GuestCpus, Number
 
 SCOPE = Target("partition", "machine.slice/g1", None, "g1")
 RPS_OF_A_GUEST = CASES["guest_rps"].target

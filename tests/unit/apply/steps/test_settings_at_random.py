@@ -22,8 +22,9 @@ from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import RunConflict
-from pinner.model.kinds import GuestCpus, Number, State, TargetKind
+from pinner.model.kinds import TargetKind
 from pinner.model.run.journal import Run
+from pinner.model.states import GuestCpus, Number, State
 from pinner.store.journal.journal import StoredJournal
 
 Kill = tuple[int, bool, RecoveryPolicy] | None

@@ -7,7 +7,7 @@ from support.values import MEMBER, NOON, isolated, make_run, root
 from pinner.apply import executor
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed, StalePlan
-from pinner.model.kinds import Coalescing
+from pinner.model.states import Coalescing
 
 SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
 MADE = StateChange(SCOPE, MEMBER, isolated("4-7"), "so")

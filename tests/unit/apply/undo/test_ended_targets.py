@@ -8,7 +8,7 @@ from support.values import NOON, make_run
 from pinner.apply import executor
 from pinner.apply.ports import Admission
 from pinner.model.change import StateChange, Target
-from pinner.model.kinds import Number
+from pinner.model.states import Number
 
 RING = Target("ring", "ens1 2", None, "ens1")
 DAEMON = Target("process", "900", 7, "daemon")

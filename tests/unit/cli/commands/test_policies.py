@@ -6,12 +6,12 @@ from dataclasses import replace
 from support.values import NOON, cpus
 
 from pinner import codec
-from pinner.model.kinds import Number
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.policy import Drift, DriftReport, Policy, Setback, ShownPolicy
 from pinner.model.settings.cards import RpsQueue
 from pinner.model.settings.sysctls import SYSCTLS
+from pinner.model.states import Number
 
 
 def test_request_from_options(pinner, cli):

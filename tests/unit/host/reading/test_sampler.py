@@ -25,9 +25,9 @@ from pinner.host.reading.sampler import (
 )
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Cgroup
-from pinner.model.kinds import PartitionState
 from pinner.model.reading import HostReading, HostSample, NicCounters, ThreadTimes
 from pinner.model.settings.cards import RxCoalescing
+from pinner.model.states import PartitionState
 
 SLICE, SCOPE = "machine.slice", "machine.slice/g1.scope"
 GUEST = guest(

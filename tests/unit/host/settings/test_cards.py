@@ -19,8 +19,9 @@ from support.made_up.readings import host
 from pinner.host.settings import cards, coalescing, queues, rings, table
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
-from pinner.model.kinds import KINDS, Coalescing, Number, State, TargetKind
+from pinner.model.kinds import KINDS, TargetKind
 from pinner.model.settings.cards import NO_ROOM, CardQueues, RefusedSetting, RxCoalescing, RxRing
+from pinner.model.states import Coalescing, Number, State
 
 
 @dataclass(frozen=True)

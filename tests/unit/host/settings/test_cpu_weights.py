@@ -11,8 +11,8 @@ from pinner.host.kernel import cgroups
 from pinner.host.settings import cpu_weights, table
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Invalid
-from pinner.model.kinds import Number
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE, WEIGHT, weight_target
+from pinner.model.states import Number
 
 V2 = ("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", f"sys/fs/cgroup/{SLICE}/cpu.weight", 1)
 V1 = (

@@ -9,8 +9,8 @@ import pytest
 from pinner.host.settings import sysctls, table
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.kinds import Number
 from pinner.model.settings.sysctls import SYSCTLS
+from pinner.model.states import Number
 
 RMEM = SYSCTLS["net.core.rmem_max"].target
 RUNTIME = SYSCTLS["kernel.sched_rt_runtime_us"].target

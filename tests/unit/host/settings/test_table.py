@@ -11,8 +11,9 @@ from pinner.host.settings.row import Facts
 from pinner.model import kinds
 from pinner.model.change import Target
 from pinner.model.errors import Invalid
-from pinner.model.kinds import KINDS, SETTINGS, WITH_STATE, Governor, PartitionState
+from pinner.model.kinds import KINDS, SETTINGS, WITH_STATE
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import Governor, PartitionState
 from pinner.planning.settings import table as planning_table
 
 STATES = (Governor("performance"), PartitionState("member", cpus("")))

@@ -25,10 +25,10 @@ from support.values import MEMBER
 
 from pinner.model.errors import NoFit, Refused
 from pinner.model.guest.guest import Cgroup, OperatorPin
-from pinner.model.kinds import PartitionState
 from pinner.model.machine.process import CpuLimit
 from pinner.model.plan.request import Request
 from pinner.model.questions import GuestShape, NewGuests
+from pinner.model.states import PartitionState
 from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement

@@ -14,10 +14,10 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Refused
 from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity
 from pinner.model.guest.guest_numa import GuestCell, GuestNuma, MemoryBinding
-from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import PartitionState
 from pinner.planning import planner
 from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.available.numa import bound_of

@@ -8,11 +8,11 @@ from support.hosts import cpus
 
 from pinner import codec
 from pinner.model.errors import Refused
-from pinner.model.kinds import Coalescing
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import MANY_INTERRUPTS, RxCoalescing
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import Coalescing
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record

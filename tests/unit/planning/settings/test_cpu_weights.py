@@ -12,10 +12,10 @@ from support.values import MEMBER
 from pinner import codec
 from pinner.model.errors import Refused
 from pinner.model.guest.guest import Cgroup
-from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
 from pinner.model.settings.cpu_weights import DEFAULT, RAISED, SLICE, WEIGHT, weight_target
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import Number
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record

@@ -15,7 +15,6 @@ from pinner import codec
 from pinner.model.change import StateChange
 from pinner.model.errors import Invalid, Refused
 from pinner.model.guest.nova import NovaConf
-from pinner.model.kinds import Governor, Number, Word
 from pinner.model.machine.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import FrequencyDomain
 from pinner.model.plan.request import FIXES, Request
@@ -24,6 +23,7 @@ from pinner.model.settings.cards import CardQueues, RpsQueue, RxCoalescing, RxRi
 from pinner.model.settings.cpu_weights import SLICE
 from pinner.model.settings.power import WakeLimit
 from pinner.model.settings.sysctls import SYSCTLS
+from pinner.model.states import Governor, Number, Word
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record

@@ -8,13 +8,13 @@ from support.hosts import cpus
 
 from pinner import codec
 from pinner.model.errors import Refused
-from pinner.model.kinds import Number
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.machine.topology import Device
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import CardQueues
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import Number
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record

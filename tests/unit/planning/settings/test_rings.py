@@ -8,10 +8,10 @@ from support.hosts import cpus
 
 from pinner import codec
 from pinner.model.errors import Refused
-from pinner.model.kinds import Number
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.cards import RxRing
+from pinner.model.states import Number
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified
 

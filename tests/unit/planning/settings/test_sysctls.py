@@ -9,9 +9,9 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import Refused
-from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS
+from pinner.model.states import Number
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record

@@ -10,11 +10,11 @@ from pinner.model.change import PlannedChange, StateChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Refused
 from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity, OperatorPin
-from pinner.model.kinds import PartitionState
 from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import PartitionState
 from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.planner import plan
 from pinner.render import before_and_after

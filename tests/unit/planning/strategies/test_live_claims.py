@@ -8,11 +8,11 @@ from support.values import MEMBER
 
 from pinner.model.guest.guest import Cgroup, OperatorPin
 from pinner.model.guest.guest_numa import GuestNuma, MemoryBinding
-from pinner.model.kinds import PartitionState
 from pinner.model.machine.process import CpuLimit
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import OvsDpdk, OvsMasks
+from pinner.model.states import PartitionState
 from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.planner import plan
 

@@ -10,10 +10,10 @@ from support.hosts import applied, cpus, guest, interleaved, plain, process, sna
 from pinner.model.change import PartPin
 from pinner.model.errors import Invalid, NotFound, Refused
 from pinner.model.guest.guest import Cgroup, Guest, NovaIdentity, OperatorPin
-from pinner.model.kinds import PartitionState
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import MANUAL, Request, RequestedPin
 from pinner.model.snapshot import Snapshot, with_affinities
+from pinner.model.states import PartitionState
 from pinner.planning.admission import Past, require_permitted
 from pinner.planning.placement import drifts, record
 from pinner.planning.planner import plan, plan_from_placement, require_possible

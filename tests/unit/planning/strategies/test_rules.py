@@ -23,10 +23,10 @@ from support.values import isolated
 
 from pinner.model.change import Target
 from pinner.model.errors import Invalid, NovaConflict
-from pinner.model.kinds import PartitionState, State
 from pinner.model.plan.plan import LeftOut, Roles
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import WORK
+from pinner.model.states import PartitionState, State
 from pinner.planning.planner import plan
 from pinner.planning.strategies.strategy import Answer
 

@@ -12,8 +12,8 @@ from pinner.host.settings.inside import guest_irqs
 from pinner.host.settings.inside.guests import InsideReader
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
-from pinner.model.kinds import GuestCpus
 from pinner.model.settings.inside import GuestIrq, GuestIrqs
+from pinner.model.states import GuestCpus
 
 INPUT = GuestIrq(27, "virtio1-input.0", "eth0", 2, 0, cpus("0-3"))
 TARGET = GuestIrqs(UUID, "g", BOOT).target(INPUT)

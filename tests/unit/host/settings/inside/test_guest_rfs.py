@@ -10,8 +10,8 @@ from pinner.host.settings.inside.guests import InsideReader
 from pinner.host.settings.row import Facts
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
-from pinner.model.kinds import Number
 from pinner.model.settings.inside import FLOWS, FlowQueue, GuestRfs
+from pinner.model.states import Number
 
 KERNEL, *QUEUES = GuestRfs(UUID, "g", BOOT, 0, tuple(FlowQueue("eth0", 2, number, 0) for number in (0, 1))).states
 

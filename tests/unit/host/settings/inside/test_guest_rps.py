@@ -14,8 +14,8 @@ from pinner.host.settings.inside.agent import GuestAgent, LimitedAgents
 from pinner.host.settings.inside.guests import FIRST_PAUSE, LONGEST_PAUSE, InsideReader
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
-from pinner.model.kinds import GuestCpus
 from pinner.model.settings.inside import GuestQueue, GuestRps
+from pinner.model.states import GuestCpus
 
 
 def target(boot=BOOT, index=2, number=0, name="eth0"):

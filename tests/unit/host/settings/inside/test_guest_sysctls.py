@@ -10,8 +10,8 @@ from pinner.host.settings.inside import guest_sysctls
 from pinner.host.settings.inside.guests import InsideReader
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
-from pinner.model.kinds import Number
 from pinner.model.settings.inside import GuestSysctls
+from pinner.model.states import Number
 
 MAX, DEFAULT = "net.core.rmem_max", "net.core.rmem_default"
 TARGET = GuestSysctls(UUID, "g", BOOT).target(MAX)

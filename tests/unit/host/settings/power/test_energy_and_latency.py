@@ -15,8 +15,8 @@ from pinner.host.settings import table
 from pinner.host.settings.power import epp, governors, resume_latency
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.kinds import Word
 from pinner.model.settings.power import PERFORMANCE, SHALLOW, EnergyDomain, WakeLimit
+from pinner.model.states import Word
 
 HYBRID, ARM, XEON = "20em64t-hybrid-1p6c2t+2ca4co1t", "2arm-2c", "40intel64-2g2n4c+pcilocality"
 OFFERED = ("default", "performance", "balance_performance", "balance_power", "power")

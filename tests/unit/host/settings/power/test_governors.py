@@ -13,8 +13,8 @@ from pinner.host.settings import table
 from pinner.host.settings.power import governors
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.kinds import Governor
 from pinner.model.machine.topology import FrequencyDomain
+from pinner.model.states import Governor
 
 FAST = Governor("performance")
 

@@ -8,9 +8,9 @@ from support.hosts import cpus
 
 from pinner import codec
 from pinner.model.errors import Refused
-from pinner.model.kinds import GuestCpus
 from pinner.model.plan.request import Request
 from pinner.model.settings.inside import GuestIrq, GuestIrqs
+from pinner.model.states import GuestCpus
 from pinner.planning import admission, planner
 from pinner.planning.admission import Past, identified
 

@@ -8,11 +8,11 @@ from support.hosts import cpus
 
 from pinner import codec
 from pinner.model.errors import Invalid, Refused
-from pinner.model.kinds import GuestCpus
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.settings.inside import GuestQueue, GuestRps
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import GuestCpus
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record

@@ -9,11 +9,11 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.errors import Refused
 from pinner.model.guest.nova import NovaConf
-from pinner.model.kinds import Governor, Number
 from pinner.model.machine.topology import FrequencyDomain
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.states import Governor, Number
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified
 

@@ -9,10 +9,10 @@ from support.hosts import cpus
 from pinner import codec
 from pinner.model.errors import Refused
 from pinner.model.guest.nova import NovaConf
-from pinner.model.kinds import Governor, Word
 from pinner.model.machine.topology import FrequencyDomain
 from pinner.model.plan.request import Request
 from pinner.model.settings.power import PERFORMANCE, SHALLOW, EnergyDomain, WakeLimit
+from pinner.model.states import Governor, Word
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified
 

@@ -4,10 +4,10 @@ import pytest
 from support.fakes.hosted_agent import HostedAgent
 from support.hosts import cpus, guest, plain, snapshot
 
-from pinner.model.kinds import Number
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
 from pinner.model.run.audit import Caller
+from pinner.model.states import Number
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 HOST = "compute1"
