@@ -5,7 +5,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from support.system.lab import GUESTS, apply, guests, inventory, plan, rollback
+from support.system.lab import GUESTS, apply, guests, inventory, name, plan, rollback, server
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
@@ -24,6 +24,17 @@ WORKING = (
 """The whole system of a guest: every vCPU works without end."""
 GUEST = "alpha"
 TRACE = "/sys/kernel/tracing"
+LIMITS = {
+    "20000 us of each 100000 us, by libvirt's vcpu_quota": (
+        f"virsh -q schedinfo {GUEST} --live vcpu_quota=20000",
+        f"virsh -q schedinfo {GUEST} --live vcpu_quota=-1",
+    ),
+    "80000 us of each 100000 us, by systemd's CPUQuota of machine.slice": (
+        "systemctl set-property --runtime machine.slice CPUQuota=80%",
+        "systemctl set-property --runtime machine.slice CPUQuota=",
+    ),
+}
+"""What the finding says, with the commands that set and lift the limit: a fifth of a CPU for each vCPU."""
 SPIN = "while True:\n    pass\n"
 
 
@@ -106,6 +117,25 @@ def test_numa_local_keeps_a_working_guest_on_its_node(host):
     assert used
     assert used <= pool
     assert rollback(host, run) == "rolled_back"
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=["libvirt", "systemd"])
+@pytest.mark.parametrize("host", ["two-socket"], indirect=True)
+def test_a_cpu_limit_is_named_with_its_owner_and_no_pin_is_proposed(host, limit):
+    """On cgroup v2, where the kernel counts in the cgroup that has the limit."""
+    set_limit, lift_limit = LIMITS[limit]
+    with working(host, vcpus(host)):
+        host.run(set_limit)
+        try:
+            found = {each.code: each for each in server(host).findings(name(host), 10).findings}
+        finally:
+            host.run(lift_limit)
+    facts = {each.name: each.value for each in found["guest-cpu-limit"].evidence}
+    assert facts["limit 1"] == limit
+    assert facts["by limits"] > 50
+    assert not [each for each in found["guest-cpu-limit"].remedies if "pin" in each.line]
+    # An emulated host is late itself by some per cent; with the time of the limit, the finding would be critical.
+    assert "vcpu-run-delay" not in found or found["vcpu-run-delay"].severity == "warning", facts
 
 
 @pytest.mark.parametrize(
