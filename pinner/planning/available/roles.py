@@ -109,12 +109,12 @@ def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[C
         return (CpuSet.parse(request.housekeeping, "housekeeping"),)
     free = for_housekeeping(allocatable, request)
     apart = allocatable.isolating or request.vcpus != AUTO
-    return tuple(
-        slices.union_of(
-            slices.of_nodes(allocatable, request, free, slices.Steps(number, 1), isolating=apart)
-        ).housekeeping
-        for number in range(1, slices.MOST_STEPS)
+    by_node = (
+        slices.of_nodes(allocatable, request, free, steps, isolating=apart)
+        for steps in slices.every_size(request)
+        if 0 not in steps
     )
+    return tuple(dict.fromkeys(slices.union_of(each).housekeeping for each in by_node))
 
 
 def is_housekeeping_set(allocatable: AllocatableCpus, request: Request, cpus: CpuSet) -> bool:

@@ -63,9 +63,20 @@ def _of_nodes(
         node: _of_node(allocatable, request, node, free & cpus, hosts & cpus, steps, isolating=isolating)
         for node, cpus in allocatable.nodes.items()
     }
+    if request.housekeeping == AUTO and steps.housekeeping > 1:
+        by_node = {
+            node: _with_all_for_no_vcpu(allocatable, part, hosts & allocatable.nodes[node])
+            for node, part in by_node.items()
+        }
     for limit in allocatable.limits if request.emulator == AUTO else ():
         by_node |= _with_emulators_within(allocatable, limit, by_node)
     return by_node
+
+
+def _with_all_for_no_vcpu(allocatable: AllocatableCpus, part: Slices, hosts: CpuSet) -> Slices:
+    """Housekeeping of several steps also has the CPUs that no vCPU may use, and that emulators leave."""
+    more = hosts - allocatable.for_vcpus(hosts) - part.emulator
+    return replace(part, housekeeping=part.housekeeping | more, vcpu=part.vcpu - more)
 
 
 def for_housekeeping(allocatable: AllocatableCpus, free: CpuSet, steps: int) -> CpuSet:

@@ -60,6 +60,21 @@ def test_the_host_stays_out_of_a_node_that_has_the_shared_set_alone(strategy: st
     assert made.unplaced == ()
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize(("qemu", "sets"), [(0.0, ("0-2,4-7", "3,8")), (900.0, ("0-1,4-7", "2-3,8-9"))])
+def test_housekeeping_beyond_a_step_has_every_cpu_outside_the_shared_set(
+    qemu: float, sets: tuple[str, str], by_hand: bool
+) -> None:
+    """No vCPU may ever use CPUs 0-7. The daemon needs 9 CPUs."""
+    own = process(11_000, qemu, "0-15", name="qemu", reasons=["guest"], immovable_reason="guest")
+    busy = [process(300, 900.0, *["0-15"] * 9), own]
+    host = snapshot(plain(16, 2), [guest(1, 2, cpus("0-15"))], busy, shared=cpus("8-15"))
+    made = plan(host, "s", Request())
+    assert (str(made.roles.housekeeping), str(made.roles.emulator)) == sets
+    again = plan(applied(host, made, by_hand=by_hand), "s", Request())
+    assert (again.roles, again.changes) == (made.roles, ())
+
+
 def test_a_node_outside_the_shared_set_has_no_cpu_for_vcpus() -> None:
     made = plan(snapshot(TWO, [guest(1, 2, TWO.online)], shared=cpus("16-31")), "s", Request("numa-local"))
     assert placed(made, "g1") == [str(made.roles.vcpu)] * 2
