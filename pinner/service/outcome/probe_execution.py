@@ -268,16 +268,22 @@ class ProbeExecution:
 
     def _end(self, state: ProbeState, why: str) -> None:
         """The server's next pass does what fails here."""
+        self._probe = replace(self._probe, why=why)
+        try:
+            undone = self._insistently(lambda: put_back(self._runs, self._probe))
+            ended = self._with_winner(with_end(self._probe, state, why, undone))
+            self._insistently(lambda: store_end(self._probes, ended, self._timing.now()))
+        except PinnerError:
+            self._probes.put(self._probe)
+
+    def _insistently(self, act: Callable[[], T]) -> T:
         for _ in range(UNDO_TRIES):
             try:
-                ended = with_end(self._probe, state, why, put_back(self._runs, self._probe))
-                store_end(self._probes, self._with_winner(ended), self._timing.now())
+                return act()
             except PinnerError as error:
                 LOG.warning("probe %s does not end: %s", self._probe.id, error)
                 self._timing.wait(threading.Event(), 1.0)
-            else:
-                return
-        self._probes.put(replace(self._probe, why=why))
+        return act()
 
     def _with_winner(self, probe: Probe) -> Probe:
         """Until the end of the probe is stored, a kill puts the placement back that the probe found."""
@@ -285,13 +291,14 @@ class ProbeExecution:
             return probe
         try:
             return replace(probe, kept=self._switches.apply(probe.winner, probe.winner_mark).id)
-        except (RunConflict, PolicyConflict) as error:
-            why = str(error)
+        except PinnerError as error:
+            why = f"the winner is not kept: {error}"
         except _StoppedError:
-            why = self._stop.why
-        left, hindrance = put_back(self._runs, probe)
-        reasons = (f"the winner is not kept: {why}", hindrance)
-        return replace(probe, why="; ".join(filter(None, reasons)), left=left)
+            why = f"the winner is not kept: {self._stop.why}"
+        # If the winner cannot be undone now, the pass still knows the result.
+        self._probe = replace(probe, state="running", why=why)
+        left, hindrance = self._insistently(lambda: put_back(self._runs, probe))
+        return replace(probe, why="; ".join(filter(None, (why, hindrance))), left=left)
 
 
 def with_end(probe: Probe, state: ProbeState, why: str, undone: tuple[str, str]) -> Probe:

@@ -20,6 +20,7 @@ from pinner.model.outcome.outcome import (
     PROBE_ID,
     Arm,
     Probe,
+    ProbeState,
 )
 from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import AuditAction, Caller, audit_event
@@ -147,7 +148,9 @@ class ProbeManager:
                 return
         self._interrupted.warn("probe %s was interrupted; the placement is put back", probe.id)
         why = probe.why or "the server ended before the probe"
-        ended = with_end(probe, "interrupted", why, put_back(self._runs, probe))
+        # A winner was found, but could neither be kept nor be undone.
+        state: ProbeState = "ended" if probe.winner else "interrupted"
+        ended = with_end(probe, state, why, put_back(self._runs, probe))
         store_end(self._store.probes, ended, self._timing.now())
 
     def _require_idle(self, host: str) -> None:

@@ -4,14 +4,17 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.fakes.probed_host import ANN, WEB, probed, records
+from support.fakes.probed_host import ANN, THREAD, WEB, probed, records
 from support.values import NOON, busy_host, busy_plan, cpus, make_change
 
-from pinner.model.errors import Blocked, Invalid, NotFound
+from pinner.model.errors import Blocked, HostBusy, HostUnreachable, Invalid, NotFound
 from pinner.model.machine.process import CpuQuota
 from pinner.model.outcome.outcome import BLOCK, MAX_PLANS
 from pinner.model.page import PageRequest
 from pinner.outcome.verdict import schedule
+from pinner.service.outcome import probe_execution
+from pinner.service.outcome.probe_execution import Switches
+from pinner.service.runs.runs import RunManager
 
 ARMS = ("current", "shared-pool", "numa-local", "isolated")
 CPUS = {"current": "0-3", "shared-pool": "1", "numa-local": "2", "isolated": "3"}
@@ -100,6 +103,59 @@ def test_a_winner_that_cannot_be_placed_any_more_is_not_kept_and_the_output_says
     assert (found.state, found.winner, found.kept, found.left, host.mask) == ("ended", "shared-pool", "", "", "0-3")
     assert "the winner is not kept" in found.why
     assert "the kernel refused" in found.why
+
+
+def plan_is_stale(host, monkeypatch):
+    host.agent.host.move(THREAD, "0")
+
+
+def another_run_works(host, monkeypatch):
+    def apply(*_):
+        raise HostBusy("h1", "run-other")
+
+    monkeypatch.setattr(host.agent, "apply", apply)
+
+
+def agent_is_down(host, monkeypatch):
+    def apply(*_):
+        raise HostUnreachable("h1", "it does not answer")
+
+    monkeypatch.setattr(host.agent, "apply", apply)
+
+
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [(plan_is_stale, "stale"), (another_run_works, "run-other"), (agent_is_down, "it does not answer")],
+    ids=lambda each: each.__name__ if callable(each) else "",
+)
+def test_a_winner_that_cannot_start_costs_no_ranking(parts, host, plans, monkeypatch, happens, why):
+    host.effects = DOCUMENTED
+    host.at_wait[2 * 4 * WINDOWS + 1] = lambda: happens(host, monkeypatch)
+    found = played(parts, plans, keep=True)
+    assert (found.state, found.winner, found.kept, found.left) == ("ended", "shared-pool", "", "")
+    assert found.why.startswith("the winner is not kept: ")
+    assert why in found.why
+
+
+def test_a_winner_that_can_neither_be_kept_nor_undone_now_costs_no_ranking(parts, host, plans, monkeypatch):
+    host.effects = DOCUMENTED
+
+    def unreachable(*_):
+        raise HostUnreachable("h1", "it does not answer")
+
+    def apply(*_):
+        monkeypatch.setattr(probe_execution, "_is_in_place", lambda *_: True)
+        monkeypatch.setattr(RunManager, "rollback", unreachable)
+        unreachable()
+
+    host.at_wait[2 * 4 * WINDOWS + 1] = lambda: monkeypatch.setattr(Switches, "apply", apply)
+    left = played(parts, plans, keep=True)
+    assert (left.state, left.winner) == ("running", "shared-pool")
+    monkeypatch.undo()
+    parts.probes.make_pass()
+    found = parts.service.probe_by_id(left.id)
+    assert (found.state, found.winner, found.kept, host.mask) == ("ended", "shared-pool", "", "0-3")
+    assert "the winner is not kept" in found.why
 
 
 class Gate:
