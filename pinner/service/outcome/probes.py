@@ -146,6 +146,10 @@ class ProbeManager:
         with self._guard:
             if probe.id in self._stops:
                 return
+        # Its thread may have stored the end since the pass read it; the thread forgets the probe only then.
+        probe = self._store.probes.get(probe.id)
+        if probe.state != "running":
+            return
         self._interrupted.warn("probe %s was interrupted; the placement is put back", probe.id)
         why = probe.why or "the server ended before the probe"
         # A winner was found, but could neither be kept nor be undone.

@@ -184,6 +184,24 @@ def test_a_winner_that_is_placed_in_part_and_cannot_be_undone_is_named(parts, ho
     assert parts.service.run(found.left).origin == f"the winner of {found.id}"
 
 
+def test_a_pass_leaves_a_winner_that_was_kept_since_it_read_the_probes(parts, host, store, plans, monkeypatch):
+    host.effects = DOCUMENTED
+    real = type(store.probes).running
+
+    def running(probes, name):
+        found = real(probes, name)
+        for probe in found:
+            parts.probes.wait(probe.id)
+        return found
+
+    begun = parts.service.probe("plan-3", WINDOWS, 30, ANN, ("plan-20", "plan-30"), keep=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store.probes), "running", running)
+        parts.probes.make_pass()
+    found = parts.service.probe_by_id(begun.id)
+    assert (found.state, bool(found.kept), host.mask) == ("ended", True, "1")
+
+
 # -- bad input --
 
 
