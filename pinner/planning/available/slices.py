@@ -4,7 +4,6 @@ step too large stays: otherwise a small change of the load would move every gues
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -288,7 +287,7 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
         return slices
     others = [(other, slices if other == steps else made(other)) for other in _others(allocatable, steps)]
     now = [each for other, each in others if _is_now(allocatable, each, exactly=other.emulator > steps.emulator)]
-    return max(now, key=partial(_evidence, allocatable), default=slices)
+    return max(now, key=lambda each: sum(_evidence(allocatable, each)), default=slices)
 
 
 def every_size(request: Request) -> Iterator[Steps]:
