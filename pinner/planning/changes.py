@@ -1,5 +1,5 @@
 """What a plan changes: wanted affinities and states against the actual ones, and the guests' memory; and whether the
-isolated CPUs that it hands out are still free: another plan may have been applied since.
+CPUs that it hands out one by one are still free: another plan may have been applied since.
 
 A guest leaves its CPUs before others get them, so no CPU is the only one of vCPUs of two guests in between. Guests that
 exchange CPUs have no such order.
@@ -26,6 +26,7 @@ from pinner.model.machine.topology import Topology
 from pinner.model.plan.plan import GuestMemory, Plan, Wanted, vcpus_by_guest
 from pinner.model.snapshot import Snapshot, restricted
 from pinner.model.states import PartitionState
+from pinner.planning.available.exclusions import is_exclusive
 from pinner.planning.available.numa import may_move_to
 from pinner.planning.request.context import Context
 
@@ -172,12 +173,12 @@ def _started(guest: Guest) -> Iterator[int]:
 
 
 def require_free(plan: Plan, snapshot: Snapshot) -> None:
-    """Raises StalePlan where the plan gives a vCPU an isolated CPU to which another guest's vCPU is pinned, unless that
+    """Raises StalePlan where the plan gives a vCPU a CPU to itself to which another guest's vCPU is pinned, unless that
     guest moves, or was there when the plan was made (``contested``). With smt ``isolate``, whole cores count."""
     handed_out = _handed_out(plan, snapshot)
     known = {left.target.owner for left in (*plan.unplaced, *plan.skipped) if left.target.kind == "guest"}
     moved = tuple(
-        f"isolated CPUs {cpus} are in use by guest {use.name}, which was pinned there since"
+        f"CPUs {cpus} are in use by guest {use.name}, which was pinned there since"
         for use in _in_use(plan, snapshot)
         if (cpus := use.cpus & handed_out - (plan.contested if use.guest in known else CpuSet()))
     )
@@ -186,7 +187,7 @@ def require_free(plan: Plan, snapshot: Snapshot) -> None:
 
 
 def contested(plan: Plan, snapshot: Snapshot) -> CpuSet:
-    """Isolated CPUs that a plan hands out although a vCPU of an unplaced guest, or one in backoff, is pinned there."""
+    """CPUs that a plan hands out one by one, though a vCPU of an unplaced guest, or one in backoff, is pinned there."""
     used = union(use.cpus for use in _in_use(plan, snapshot))
     # Before its first plan a host has no pinned vCPU, and after it a plan hands out nothing.
     return used & _handed_out(plan, snapshot) if used else used
@@ -200,7 +201,8 @@ class _Use:
 
 
 def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
-    """CPUs that the vCPU does not have yet."""
+    """CPUs for one vCPU each that it does not have yet: isolated ones, and those of ``exclusive`` guests."""
+    exclusive = {guest.uuid for guest in snapshot.guests if is_exclusive(guest, plan.request)}
     isolated = snapshot.topology.isolated | union(
         change.after.cpus
         for change in plan.changes
@@ -208,15 +210,16 @@ def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
         and isinstance(change.after, PartitionState)
         and change.after.kind == "isolated"
     )
-    if not isolated:
+    if not (isolated or exclusive):
         return isolated
     now: dict[tuple[str, int | None], CpuSet] = {
         (guest.uuid, vcpu): cpus for guest in snapshot.guests for vcpu, cpus in guest.vcpu_affinities.items()
     }
-    cpus = isolated & union(
+    cpus = union(
         change.after
         for change in of_vcpus(plan.changes)
         if len(change.after) == 1 and now.get((change.target.owner, change.target.part)) != change.after
+        if change.after <= isolated or change.target.owner in exclusive
     )
     if plan.request.smt == "isolate":
         return cpus | union(cpu.siblings for cpu in snapshot.topology.cpus if cpu.id in cpus)

@@ -181,6 +181,7 @@ class _Reader:
     def __init__(self, placement: Placement | None, snapshot: Snapshot, request: Request) -> None:
         placed = placement.placed if placement else ()
         self._online = snapshot.topology.online
+        self._alone = union(each.cpus for each in placed if each.target.kind == "vcpu" and len(each.cpus) == 1)
         self._placed = {each.target.key: each for each in placed}
         self._owners = {each.target.owner for each in placed if each.target.kind != "process"}
         self._subjects = subjects(each.target for each in placed)
@@ -238,7 +239,8 @@ class _Reader:
         return "arrived" if named else "busy"
 
     def _resized(self, before: CpuSet, after: CpuSet) -> bool:
-        return bool(before - self._online) or before < after
+        """No guest had the new CPUs to itself: they came online."""
+        return bool(before - self._online) or (before < after and not (after - before) & self._alone)
 
 
 def id_of(snapshot_id: str, request: Request) -> str:

@@ -26,7 +26,7 @@ class Sizes:
         for steps in sorted(slices.every_size(context.request), key=lambda steps: (0 in steps, sum(steps))):
             other = replace(context, allocatable=replace(context.allocatable, steps=steps))
             with suppress(Invalid, NoFit):
-                resolved = other.resolve(isolating=other.allocatable.isolating)
+                resolved = other.resolve(isolating=other.allocatable.isolating, apart=other.allocatable.apart)
                 found.setdefault(resolved.roles, (other, resolved))
         return tuple(found.values())
 

@@ -9,7 +9,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import Thread
 from pinner.model.plan.objective import Objective
-from pinner.model.plan.plan import Roles
+from pinner.model.plan.plan import Roles, Wanted, vcpus_by_guest
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.text import listed
@@ -91,6 +91,8 @@ def of_plan(
     yield from _load_warnings(context, answer.roles) if not context.request.placement else ()
     yield from _realtime_warnings(snapshot, context.request, answer.roles, measured.masks)
     yield from core_classes.warnings(snapshot, answer.wanted)
+    if using := list(_using_exclusive(context, answer.wanted)):
+        yield f"guests that stay may use CPUs that others have to themselves: {listed(using, restrictions.NAMED)}"
     yield from filter(None, [excused_warning(objective), exchange_warning(needed)])
 
 
@@ -111,6 +113,16 @@ def _on_qemus_own(snapshot: Snapshot, request: Request, housekeeping: CpuSet) ->
     for guest in snapshot.guests:
         if both := pins.get(guest.uuid, CpuSet()) & housekeeping:
             yield f"housekeeping has CPUs {both}, to which an operator pinned QEMU's own threads of guest {guest.name}"
+
+
+def _using_exclusive(context: Context, wanted: tuple[Wanted, ...]) -> Iterator[str]:
+    if not (own := exclusions.exclusive_cpus(context.guests, context.request, wanted)):
+        return
+    vcpus = vcpus_by_guest(wanted)
+    for guest in context.snapshot.guests:
+        threads = (thread for threads in guest.threads_by_target.values() for thread in threads)
+        if guest.uuid not in vcpus and (using := own & union(thread.affinity for thread in threads)):
+            yield f"{guest.target} (CPUs {using})"
 
 
 def _absent(snapshot: Snapshot, request: Request) -> Iterator[str]:

@@ -203,7 +203,7 @@ def _cpu_options(group: Options, *, vcpu_set: bool) -> None:
         group.add_argument(
             "--vcpus",
             metavar="CPUS",
-            help="CPU list over which vCPUs float, such as 8-31, or auto (default): all that the two others leave",
+            help="CPU list for vCPUs (not of `isolated`), such as 8-31, or auto (default): what the two others leave",
         )
 
 

@@ -178,11 +178,11 @@ class Plan:
     moves: tuple[Move, ...] = ()
     """Guests that move because of new guests, at most as many as the request allows."""
     optimality: Optimality | None = None
-    """How good the allocation of CPUs is, by `isolated` and `optimal`; null for others."""
+    """How good the allocation of CPUs is, by `exclusive`, `isolated` and `optimal`; null for others."""
     purpose: Purpose = "place"
     """place: to place guests; release: to give a guest its earlier CPUs back."""
     contested: CpuSet = CpuSet()
-    """Isolated CPUs that the plan hands out although a vCPU that stays was pinned there when it was made."""
+    """CPUs for one vCPU each that the plan hands out although a vCPU that stays was pinned there when it was made."""
     worse: str = field(default="", metadata={"exclude_if": lambda why: not why})
     """The tier of the objective that an apply would make worse, with its numbers, and what is better. Such a plan is
     applied only where that is allowed. JSON leaves it out where no tier gets worse."""

@@ -11,10 +11,12 @@ from pinner.model.settings.cards import ADAPTIVE
 from pinner.model.settings.sysctls import SYSCTLS
 
 AUTO = "auto"
+EXCLUSIVE = "exclusive"
 ISOLATED = "isolated"
 OPTIMAL = "optimal"
 """``isolated`` with a proof that its placement is the best."""
 ISOLATING = (ISOLATED, OPTIMAL)
+ONE_TO_ONE = (EXCLUSIVE, *ISOLATING)
 DEFAULT = "shared-pool"
 MANUAL = "manual"
 """The strategy of a request with a placement by hand."""
@@ -141,7 +143,7 @@ class Request:
     """Codes of findings (`pinner check`) that the plan cures, without other changes, except those of ``remedies``. JSON
     leaves it out where it is empty."""
     vcpus: str = field(default=AUTO, metadata={"exclude_if": lambda cpus: cpus == AUTO})
-    """CPUs over which vCPUs float: a list, or ``auto``: all that the other sets leave. JSON leaves ``auto`` out."""
+    """CPUs for vCPUs, not isolated ones: a list, or ``auto``: what the other sets leave. JSON leaves ``auto`` out."""
     placement: tuple[RequestedPin, ...] = field(default=(), metadata={"exclude_if": lambda pins: not pins})
     """CPUs for parts of guests and for processes, by hand: the plan places these alone. ``guests`` and ``processes``
     name their owners then, and the strategy is ``manual``. JSON leaves it out where it is empty."""

@@ -86,7 +86,9 @@ class AllocatableCpus:
     minimum_cores: int = 1
     """Of each node, for each role."""
     isolating: bool = False
-    """vCPUs get isolated CPUs; else they float."""
+    """vCPUs get isolated CPUs."""
+    apart: bool = False
+    """Each vCPU gets a CPU to itself, isolated or not; else they float."""
     idle: tuple[RestrictedAffinity, ...] = ()
     """Allocated: their threads are idle and no administrator's."""
     set_aside: tuple[RestrictedAffinity, ...] = ()
@@ -114,6 +116,7 @@ class AllocatableCpus:
         minimum_cores: int = 1,
         *,
         isolating: bool = False,
+        apart: bool = False,
     ) -> "AllocatableCpus":
         topology = snapshot.topology
         online = topology.online
@@ -130,6 +133,7 @@ class AllocatableCpus:
             sockets=topology.sockets,
             minimum_cores=minimum_cores,
             isolating=isolating,
+            apart=apart or isolating,
         )
 
     @property
@@ -151,7 +155,8 @@ class AllocatableCpus:
         return self.online - self.isolated - self.dedicated - self.restricted
 
     @property
-    def exclusive(self) -> CpuSet:
+    def unbalanced(self) -> CpuSet:
+        """Isolated ones, each for one vCPU."""
         return self.for_vcpus(self.isolated - self.dedicated - self.restricted - self.order.lcores)
 
     def for_host(self, cpus: CpuSet) -> CpuSet:

@@ -8,7 +8,8 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.guest.guest import Guest, own_vcpu_pins
 from pinner.model.machine.process import Process
-from pinner.model.plan.request import MANUAL, Request
+from pinner.model.plan.plan import Wanted
+from pinner.model.plan.request import EXCLUSIVE, MANUAL, Request
 from pinner.model.snapshot import Snapshot
 
 
@@ -51,6 +52,20 @@ def pinned_cpus(guest: Guest) -> CpuSet:
     """CPUs that vCPUs have one by one, whoever pinned them: one that the kernel does not balance has no room for
     another vCPU."""
     return _pinned(guest, {})
+
+
+def _one_to_one_cpus(guest: Guest) -> CpuSet:
+    """CPUs that pinner gave to its vCPUs, one to each; none where it gave some vCPUs several, or one to several."""
+    masks, own = guest.vcpu_affinities, own_vcpu_pins(guest)
+    cpus = union(masks.values())
+    return cpus if masks and masks.items() <= own.items() and len(cpus) == sum(map(len, masks.values())) else CpuSet()
+
+
+def own_of_others(snapshot: Snapshot, request: Request, chosen: Collection[str]) -> CpuSet:
+    """CPUs that the vCPUs of guests have one by one that an earlier request placed so, and this one does not place.
+    ``chosen``: the guests of this one, by UUID."""
+    others = (guest for guest in snapshot.guests if guest.uuid not in chosen and not guest.dedicated)
+    return union(_one_to_one_cpus(guest) for guest in others if not is_excluded_guest(guest, request))
 
 
 def _pinned(guest: Guest, leaving_out: Mapping[int, CpuSet]) -> CpuSet:
@@ -105,6 +120,18 @@ def strategy_of_flavor(guest: Guest, known: Collection[str]) -> str:
     """Empty where it asks for none of ``known``, or for a placement by hand."""
     strategy = _specs(guest).get(STRATEGY, "")
     return strategy if strategy not in ("", MANUAL) and strategy in known else ""
+
+
+def is_exclusive(guest: Guest, request: Request) -> bool:
+    """Where each of its vCPUs has one CPU, it has this CPU to itself."""
+    return EXCLUSIVE in (request.strategy, _specs(guest).get(STRATEGY))
+
+
+def exclusive_cpus(guests: Iterable[Guest], request: Request, wanted: Iterable[Wanted]) -> CpuSet:
+    """CPUs that vCPUs of these guests get to themselves."""
+    exclusive = {guest.uuid for guest in guests if is_exclusive(guest, request)}
+    vcpus = (want for want in wanted if want.target.kind == "vcpu") if exclusive else ()
+    return union(want.cpus for want in vcpus if want.target.owner in exclusive and len(want.cpus) == 1)
 
 
 def warnings_of_flavor(guest: Guest, known: Collection[str]) -> Iterator[str]:

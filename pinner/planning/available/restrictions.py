@@ -104,7 +104,7 @@ def keeping(base: AllocatableCpus, affinities: Iterable[RestrictedAffinity]) -> 
     then by load."""
     if not (ordered := sorted(affinities, key=_order)):
         return base
-    free = base.shared | base.exclusive
+    free = base.shared | base.unbalanced
     touched = union(each.cpus for each in ordered)
     needs = [_Need.of(base, cpus, free & cpus) for cpus in base.nodes.values() if cpus & touched]
     kept, aside = list(base.restrictions), []

@@ -25,13 +25,15 @@ def resolve(
     request: Request,
     *,
     isolating: bool = False,
+    apart: bool = False,
     recorded: Roles | None = None,
     joined: Roles | None = None,
     anew: bool = False,
 ) -> Resolved:
     """Unless ``anew``, ``recorded`` sets stay, less the CPUs that pinner may not allocate now, as long as each has one.
     ``joined`` are the host's sets, where another strategy places guests beside them. Automatic sets avoid Nova's
-    cpu_shared_set as long as they can.
+    cpu_shared_set as long as they can. ``isolating``: vCPUs also get isolated CPUs; ``apart``: no other role shares
+    those of vCPUs, as where ``isolating``.
 
     Raises Invalid, with field and CPUs, where a literal set has CPUs that pinner may not allocate, or both share some;
     NovaConflict where Nova owns some; NoFit where no CPU is left for vCPUs.
@@ -39,25 +41,25 @@ def resolve(
     if joined is not None:
         return _joined(allocatable, request, joined, isolating=isolating)
     if recorded is None:
-        return _new(allocatable, request, isolating=isolating)
+        return _new(allocatable, request, isolating=isolating, apart=apart)
     resolved = None if anew else _recorded(allocatable, request, recorded, isolating=isolating)
-    resolved = resolved or _new(allocatable, request, isolating=isolating)
+    resolved = resolved or _new(allocatable, request, isolating=isolating, apart=apart)
     return replace(resolved, warnings=(*_lost(allocatable, recorded.cpus - resolved.roles.cpus), *resolved.warnings))
 
 
-def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> Resolved:
+def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool, apart: bool) -> Resolved:
     literal = _literals(allocatable, request, isolating=isolating)
     free = allocatable.shared - literal["housekeeping"] - literal["emulator"]
     _require_room(allocatable, request, free)
-    # Beside a literal set of vCPUs, the two others are divided as beside isolated CPUs.
-    apart = isolating or bool(literal["vcpus"])
-    by_node = sized(allocatable, request, free - literal["vcpus"], isolating=apart)
+    # Beside a literal set of vCPUs, the two others are divided as where each vCPU has a CPU to itself.
+    apart = apart or isolating or bool(literal["vcpus"])
+    by_node = sized(allocatable, request, free - literal["vcpus"], apart=apart)
     auto = slices.union_of(by_node)
     vcpu = literal["vcpus"] or allocatable.for_vcpus(auto.vcpu)
     roles = Roles(
         housekeeping=literal["housekeeping"] or auto.housekeeping,
         emulator=literal["emulator"] or auto.emulator,
-        vcpu=vcpu | allocatable.exclusive if isolating else vcpu,
+        vcpu=vcpu | allocatable.unbalanced if isolating else vcpu,
         notes=tuple(part.note for part in by_node.values() if part.note),
     )
     sets = zip(slices.ROLES, (roles.housekeeping, roles.emulator, roles.vcpu), strict=True)
@@ -74,7 +76,7 @@ def _recorded(allocatable: AllocatableCpus, request: Request, recorded: Roles, *
     now = Roles(
         housekeeping=recorded.housekeeping & allowed,
         emulator=recorded.emulator & allowed,
-        vcpu=recorded.vcpu & (for_vcpus | allocatable.exclusive if isolating else for_vcpus),
+        vcpu=recorded.vcpu & (for_vcpus | allocatable.unbalanced if isolating else for_vcpus),
         notes=recorded.notes,
     )
     if not (now.housekeeping and now.emulator and now.vcpu):
@@ -83,14 +85,14 @@ def _recorded(allocatable: AllocatableCpus, request: Request, recorded: Roles, *
 
 
 def _lost(allocatable: AllocatableCpus, recorded: CpuSet) -> tuple[str, ...]:
-    lost = recorded - allocatable.exclusive
+    lost = recorded - allocatable.unbalanced
     why = "; ".join(allocatable.objections(lost))
     return (f"CPUs {lost} of the recorded placement are not allocatable now{why and f': {why}'}",) if lost else ()
 
 
 def _joined(allocatable: AllocatableCpus, request: Request, joined: Roles, *, isolating: bool) -> Resolved:
     floating = allocatable.for_vcpus(allocatable.shared) - joined.housekeeping - joined.emulator
-    vcpu = allocatable.exclusive if isolating else floating & joined.vcpu or floating
+    vcpu = allocatable.unbalanced if isolating else floating & joined.vcpu or floating
     if not vcpu:
         why = "no isolated CPU is free" if isolating else "the host's strategy leaves no CPU for vCPUs that float"
         raise NoFit(asked=1, free=0, why=why)
@@ -108,9 +110,9 @@ def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[C
     if request.housekeeping != AUTO:
         return (CpuSet.parse(request.housekeeping, "housekeeping"),)
     free = for_housekeeping(allocatable, request)
-    apart = allocatable.isolating or request.vcpus != AUTO
+    apart = allocatable.apart or request.vcpus != AUTO
     by_node = (
-        slices.of_nodes(allocatable, request, free, steps, isolating=apart)
+        slices.of_nodes(allocatable, request, free, steps, apart=apart)
         for steps in slices.every_size(request)
         if 0 not in steps
     )

@@ -38,28 +38,28 @@ class Slices:
 
 
 def of_nodes(
-    allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, isolating: bool = False
+    allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, apart: bool = False
 ) -> dict[NodeId, Slices]:
-    """Where the sets need CPUs of guests on slower cores, or vCPUs get isolated CPUs, these guests move: the next plan
-    finds none there."""
-    if isolating and (settled := allocatable.order.settled):
-        exclusive = allocatable.exclusive
-        settled -= union(cpus for cpus in allocatable.nodes.values() if cpus & exclusive)
+    """``apart``: each vCPU gets a CPU to itself. Where the sets need CPUs of guests on slower cores, or vCPUs get
+    isolated CPUs, these guests move: the next plan finds none there."""
+    if apart and allocatable.isolating and (settled := allocatable.order.settled):
+        unbalanced = allocatable.unbalanced
+        settled -= union(cpus for cpus in allocatable.nodes.values() if cpus & unbalanced)
         allocatable = replace(allocatable, order=replace(allocatable.order, settled=settled))
-    by_node = _of_nodes(allocatable, request, free, steps, isolating=isolating)
+    by_node = _of_nodes(allocatable, request, free, steps, apart=apart)
     sets = union_of(by_node)
     if not allocatable.order.settled & (sets.housekeeping | sets.emulator):
         return by_node
     allocatable = replace(allocatable, order=replace(allocatable.order, settled=CpuSet()))
-    return _of_nodes(allocatable, request, free, steps, isolating=isolating)
+    return _of_nodes(allocatable, request, free, steps, apart=apart)
 
 
 def _of_nodes(
-    allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, isolating: bool
+    allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, apart: bool
 ) -> dict[NodeId, Slices]:
     hosts = for_housekeeping(allocatable, free, steps.housekeeping)
     by_node = {
-        node: _of_node(allocatable, request, node, free & cpus, hosts & cpus, steps, isolating=isolating)
+        node: _of_node(allocatable, request, node, free & cpus, hosts & cpus, steps, apart=apart)
         for node, cpus in allocatable.nodes.items()
     }
     if request.housekeeping == AUTO and steps.housekeeping > 1:
@@ -130,7 +130,7 @@ def _of_node(
     hosts: CpuSet,
     steps: Steps,
     *,
-    isolating: bool,
+    apart: bool,
 ) -> Slices:
     """Roles share CPUs where no CPU would be left for vCPUs. ``hosts``: those for housekeeping."""
     for_vcpus, for_guests = allocatable.for_vcpus(free), allocatable.for_guests(free)
@@ -142,8 +142,8 @@ def _of_node(
         return Slices(vcpu=free)
     if len(cores) == 1:
         sets = (free if autos[0] else CpuSet(), for_guests if autos[1] else CpuSet())
-        return _one_core(Slices(*sets, CpuSet() if isolating else for_vcpus), node)
-    has_isolated = isolating and bool(allocatable.exclusive & allocatable.nodes[node])
+        return _one_core(Slices(*sets, CpuSet() if apart else for_vcpus), node)
+    has_isolated = apart and allocatable.isolating and bool(allocatable.unbalanced & allocatable.nodes[node])
     take = _Take(allocatable, size, len(free) // (1 if has_isolated else MOST))
     others = 1 if has_isolated or not autos[1] else len(ROLES) - 1
     housekeeping = _for_host(take, cores, hosts, steps.housekeeping, others) if autos[0] else CpuSet()
@@ -151,8 +151,8 @@ def _of_node(
     rest = cores.without(housekeeping | (free - for_guests))
     if not autos[1] or not rest.cpus:
         return Slices(housekeeping=housekeeping, vcpu=rest.cpus)
-    if isolating:
-        return _beside_isolated(housekeeping, rest, node, take, steps, has_isolated=has_isolated)
+    if apart:
+        return _beside_own(housekeeping, rest, node, take, steps, has_isolated=has_isolated)
     # Emulators share the vCPUs' CPUs on a node that is small itself, not on one that others made small.
     made_small = len(rest) > 1 and bool(allocatable.restricted & allocatable.nodes[node] or free - for_guests)
     take = take.within(rest.cpus, rest.cpus & for_vcpus) if free - for_guests else take
@@ -174,7 +174,7 @@ def _for_host(take: "_Take", cores: "_FreeCores", hosts: CpuSet, steps: int, oth
     return first.first(cores.beginning_with(own), steps, others)
 
 
-def _beside_isolated(
+def _beside_own(
     housekeeping: CpuSet, rest: "_FreeCores", node: int | None, take: "_Take", steps: Steps, *, has_isolated: bool
 ) -> Slices:
     """Emulator threads can share only housekeeping's CPUs. ``has_isolated``: housekeeping and emulators may use all the
@@ -271,9 +271,9 @@ def is_full(load: float, cpus: CpuSet) -> bool:
     return load > FULL * len(cpus)
 
 
-def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isolating: bool) -> dict[NodeId, Slices]:
+def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, apart: bool) -> dict[NodeId, Slices]:
     def made(steps: Steps) -> dict[NodeId, Slices]:
-        return of_nodes(allocatable, request, free, steps, isolating=isolating)
+        return of_nodes(allocatable, request, free, steps, apart=apart)
 
     if allocatable.steps is not None:
         return made(Steps(*allocatable.steps))

@@ -1,5 +1,6 @@
 """How many more vCPUs each strategy can place on a host, and how many more guests of one shape, without a move and
-without overcommit. For vCPUs memory does not count; for guests of a shape, plans are made."""
+without overcommit. Beside guests that float, which may gather on other nodes, ``exclusive`` may have more. For vCPUs
+memory does not count; for guests of a shape, plans are made."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
@@ -16,12 +17,14 @@ from pinner.model.policy import Mode
 from pinner.model.questions import Capacity, GuestShape, NewGuests, NodeCapacity, ShapeRoom, StrategyCapacity
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
+from pinner.planning.available.exclusions import exclusive_cpus
 from pinner.planning.available.numa import MemoryBalance, everything, outstanding
 from pinner.planning.placement import record
 from pinner.planning.questions.whatif import is_hypothetical, with_guests
 from pinner.planning.request import siblings
 from pinner.planning.request.context import Context, vcpu_masks
 from pinner.planning.strategies.allocator.free_cpus import free_slots
+from pinner.planning.strategies.exclusive import Exclusive
 from pinner.planning.strategies.isolated import Isolated
 from pinner.planning.strategies.numa_local import NumaLocal
 from pinner.planning.strategies.per_flavor import LIVE, is_live, refusals
@@ -89,6 +92,8 @@ def _of(strategy: Strategy, placed: _Placed) -> StrategyCapacity:
                 return _floating(strategy, context, placed)
             case Isolated():
                 return _isolated(strategy, context, placed)
+            case Exclusive():
+                return _exclusive(strategy, context, placed)
             case Unavailable():
                 return _none(strategy, strategy.summary)
     except NoFit as error:
@@ -97,7 +102,8 @@ def _of(strategy: Strategy, placed: _Placed) -> StrategyCapacity:
 
 
 def _floating(strategy: SharedPool | NumaLocal, context: Context, placed: _Placed) -> StrategyCapacity:
-    pool = siblings.usable(context, context.resolve().roles.vcpu & context.allocatable.shared)
+    own = exclusive_cpus(context.guests, context.request, placed.plan.wanted)
+    pool = siblings.usable(context, (context.resolve().roles.vcpu & context.allocatable.shared) - own)
     pools = {node: pool & cpus for node, cpus in context.allocatable.nodes.items()}
     free = {node: _whole(len(cpus) - _shares(placed, cpus)) for node, cpus in pools.items()}
     within = isinstance(strategy, NumaLocal)
@@ -106,13 +112,26 @@ def _floating(strategy: SharedPool | NumaLocal, context: Context, placed: _Place
 
 
 def _isolated(strategy: Isolated, context: Context, placed: _Placed) -> StrategyCapacity:
-    pool = context.allocatable.exclusive
+    pool = context.allocatable.unbalanced
     if not pool:
         live = context.request.isolation == "live" and context.joined is None
         return _none(strategy, _PARTITIONS if live else "no isolated CPU is free")
     taken = union(mask for mask in placed.masks if len(mask) == 1)
     free = free_slots(context, pool, taken)
     pools = {node: pool & cpus for node, cpus in context.allocatable.nodes.items()}
+    widest = max(free_slots(context, pool, CpuSet()).values(), default=0)
+    return StrategyCapacity(strategy.name, True, sum(free.values()), _nodes(context, pools, free), widest=widest)
+
+
+def _exclusive(strategy: Exclusive, context: Context, placed: _Placed) -> StrategyCapacity:
+    """Guests of the plan that float keep a CPU for each vCPU, on each node."""
+    roles = context.resolve(apart=True).roles
+    pool = roles.vcpu - roles.housekeeping - roles.emulator
+    vcpus = (want.cpus for want in placed.plan.wanted if want.target.kind == "vcpu")
+    floating = replace(placed, masks=Counter(mask for mask in vcpus if len(mask) > 1))
+    pools = {node: pool & cpus for node, cpus in context.allocatable.nodes.items()}
+    slots = free_slots(context, pool, union(mask for mask in placed.masks if len(mask) == 1))
+    free = {node: min(slots[node], _whole(len(cpus) - _shares(floating, cpus))) for node, cpus in pools.items()}
     widest = max(free_slots(context, pool, CpuSet()).values(), default=0)
     return StrategyCapacity(strategy.name, True, sum(free.values()), _nodes(context, pools, free), widest=widest)
 
@@ -216,8 +235,9 @@ def _refused(after: _Planned, new: NewGuests, ours: Collection[str]) -> str:
 
 
 def _moved(before: _Planned, after: _Planned) -> str:
+    """Whose vCPUs get other CPUs; those that float may keep fewer of theirs."""
     masks = after.masks()
-    moved = next((target for target, cpus in before.masks().items() if masks[target] != cpus), None)
+    moved = next((target for target, cpus in before.masks().items() if not masks[target] <= cpus), None)
     return f"guest {moved.name} would move" if moved else ""
 
 

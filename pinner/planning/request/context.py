@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pinner.model.change import Target, TargetKey
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import NoFit
 from pinner.model.guest.guest import Guest, nova_cpus
 from pinner.model.kinds import QEMUS_OWN
 from pinner.model.machine.interrupts import DeviceIrq, DeviceIrqs
@@ -24,6 +25,7 @@ from pinner.planning.available.exclusions import (
     is_excluded_guest,
     is_named,
     own_cpus,
+    own_of_others,
     require_running_guests,
 )
 from pinner.planning.available.numa import (
@@ -119,7 +121,8 @@ class Context:
     joined: Roles | None = None
     """The host's strategy has these; another one places these guests beside them."""
     taken: CpuSet = CpuSet()
-    """Isolated CPUs that guests of another strategy of this plan, or without a place, have to themselves."""
+    """CPUs that other guests have to themselves: of another strategy of this plan, without a place, or not of this
+    request."""
     bounds: Mapping[str, NumaBound] = field(default_factory=dict)
     """By UUID."""
     cores: Mapping[str, CpuSet] = field(default_factory=dict)
@@ -164,14 +167,22 @@ class Context:
             places=_places(placement, request),
             bounds=bounds_of(bound, snapshot.topology),
             lenient=lenient,
+            taken=own_of_others(snapshot, request, chosen) - allocatable.isolated,
         )
 
     def restricted_since(self) -> Iterator[RestrictedAffinity]:
         return restricted_since(self.snapshot, self.request, _in_use(self.placement))
 
-    def resolve(self, *, isolating: bool = False) -> Resolved:
-        sets = {"recorded": self.roles, "joined": self.joined}
-        return resolve(self.allocatable, self.request, isolating=isolating, anew=self.anew, **sets)
+    def resolve(self, *, isolating: bool = False, apart: bool = False) -> Resolved:
+        """Raises NoFit where guests are to place, and others have all CPUs for vCPUs to themselves."""
+        modes = {"isolating": isolating, "apart": apart, "anew": self.anew}
+        resolved = resolve(self.allocatable, self.request, recorded=self.roles, joined=self.joined, **modes)
+        if isolating or not (taken := resolved.roles.vcpu & self.taken):
+            return resolved
+        left = resolved.roles.vcpu - taken
+        if not left and self.guests:
+            raise NoFit(1, 0, f"guests that have CPUs to themselves leave none of the CPUs for vCPUs ({taken})")
+        return replace(resolved, roles=replace(resolved.roles, vcpu=left))
 
     def groups(self, guest: Guest) -> tuple[VcpuGroup, ...]:
         if (groups := self._groups.get(guest.uuid)) is None:

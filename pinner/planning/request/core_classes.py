@@ -155,5 +155,5 @@ def _assigned(
 def _here(context: Context, guest: Guest, choices: tuple[_Choice, ...]) -> _Choice | None:
     """Without CPUs that no vCPU may get."""
     masks, allocatable = context.recorded(guest) or context.current(guest), context.allocatable
-    cpus = union(masks.values()) & (allocatable.for_vcpus(allocatable.shared) | allocatable.exclusive)
+    cpus = union(masks.values()) & (allocatable.for_vcpus(allocatable.shared) | allocatable.unbalanced)
     return next((each for each in choices if cpus and cpus <= each.cpus), None)

@@ -12,7 +12,7 @@ from pinner.model.guest.guest import Guest
 from pinner.model.kinds import KINDS
 from pinner.model.machine.process import FULL_CPU, NOT_PERMITTED, Immovable, Process, Thread
 from pinner.model.plan.plan import NO_ROLES, LeftOut, PlacedTarget, Placement, Roles
-from pinner.model.plan.request import AUTO, ISOLATING, Request
+from pinner.model.plan.request import AUTO, ISOLATING, ONE_TO_ONE, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.available.allocatable_cpus import (
     AllocatableCpus,
@@ -66,8 +66,8 @@ def allocatable_cpus(
     of_processes = tuple(_outside(restricted.counting, in_use))
     least = snapshot.minimum_cores if request.minimum_cores is None else request.minimum_cores
     pinned = (*of_guests(snapshot, request, hosts_own), *of_ovs(snapshot))
-    isolating = request.strategy in ISOLATING
-    base = AllocatableCpus.of(snapshot, pinned, _partitioned(snapshot, request), least, isolating=isolating)
+    modes = {"isolating": request.strategy in ISOLATING, "apart": request.strategy in ONE_TO_ONE}
+    base = AllocatableCpus.of(snapshot, pinned, _partitioned(snapshot, request), least, **modes)
     base = replace(
         base,
         idle=tuple(_outside(restricted.idle, in_use)),

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
-from pinner.model.plan.plan import Isolation, LeftOut, Wanted
+from pinner.model.plan.plan import Isolation, LeftOut, Roles, Wanted
 from pinner.model.plan.request import ISOLATED
 from pinner.model.snapshot import WORK, cgroup_target
 from pinner.model.states import PartitionState
@@ -28,6 +28,7 @@ from pinner.planning.strategies.single_moves import SingleMoves
 from pinner.planning.strategies.strategy import (
     COMMON,
     Answer,
+    Strategy,
     beside,
     divided,
     pin,
@@ -54,50 +55,60 @@ class Isolated:
 
 
 def place(context: Context, resolved: Resolved) -> Answer:
-    exclusive = context.allocatable.exclusive
-    allocation = allocate(context, exclusive)
-    lacking = resolved.roles.vcpu - exclusive
-    if lacking and context.request.isolation == "live" and (allocation.unplaced or not exclusive):
+    free = context.allocatable.unbalanced
+    allocation = allocate(context, free)
+    lacking = resolved.roles.vcpu - free
+    if lacking and context.request.isolation == "live" and (allocation.unplaced or not free):
         live = min(_live_answers(context, resolved), key=lambda answer: len(answer.unplaced))
-        if not exclusive or (not live.blocked and len(live.unplaced) < len(allocation.unplaced)):
+        if not free or (not live.blocked and len(live.unplaced) < len(allocation.unplaced)):
             return live
-    if lacking and not exclusive:
+    if lacking and not free:
         return _not_isolated(context, resolved)
     return _placed(context, resolved, allocation)
 
 
 def _isolable(context: Context, resolved: Resolved) -> CpuSet:
     """The CPUs that vCPUs could have after a reboot."""
-    return isolation.for_boot(context.snapshot, resolved.roles.vcpu) | context.allocatable.exclusive
+    return isolation.for_boot(context.snapshot, resolved.roles.vcpu) | context.allocatable.unbalanced
 
 
 def _placed(context: Context, resolved: Resolved, allocation: Allocation) -> Answer:
-    exclusive, topology = context.allocatable.exclusive, context.snapshot.topology
-    roles = replace(resolved.roles, vcpu=exclusive)
+    free, topology = context.allocatable.unbalanced, context.snapshot.topology
+    roles = replace(resolved.roles, vcpu=free)
+    allocation, wanted = placed_one_to_one(
+        context, resolved, roles, allocation, Isolated(), "an isolated CPU of its own"
+    )
+    unplaced = _with_remedy(context, resolved, allocation.unplaced)
+    # More isolated CPUs are worth a reboot only if another guest then fits.
+    goal = free if unplaced == allocation.unplaced else _isolable(context, resolved)
+    if not allocation.places and goal == free:
+        goal = CpuSet()
+    return Answer(
+        roles,
+        wanted,
+        unplaced,
+        (*resolved.warnings, *isolation.lacking(topology, free)),
+        isolation.describe(context.snapshot, goal, free),
+        optimality=allocation.optimality,
+    )
+
+
+def placed_one_to_one(
+    context: Context, resolved: Resolved, roles: Roles, allocation: Allocation, strategy: Strategy, why: str
+) -> tuple[Allocation, tuple[Wanted, ...]]:
+    """The allocation after moves of single guests, with host processes and QEMU's own threads beside the vCPUs."""
     wanted = list(place_host_processes(context, roles))
 
     def of(guest: Guest, place: GuestAllocation) -> Iterator[Wanted]:
         here = beside(context, resolved, guest, place.nodes)
         yield from place_emulator(guest, here, context.with_hosts_vcpus(roles))
-        yield from pin(guest, place.cpus, f"an isolated CPU of its own; {why_here(context, guest, place.nodes)}")
+        yield from pin(guest, place.cpus, f"{why}; {why_here(context, guest, place.nodes)}")
 
-    allocation = improved(context, allocation, exclusive, SingleMoves.of(context, Isolated()), wanted, of)
+    allocation = improved(context, allocation, roles.vcpu, SingleMoves.of(context, strategy), wanted, of)
     for guest in context.guests:
         if place := allocation.places.get(guest.uuid):
             wanted += of(guest, place)
-    unplaced = _with_remedy(context, resolved, allocation.unplaced)
-    # More isolated CPUs are worth a reboot only if another guest then fits.
-    goal = exclusive if unplaced == allocation.unplaced else _isolable(context, resolved)
-    if not allocation.places and goal == exclusive:
-        goal = CpuSet()
-    return Answer(
-        roles,
-        tuple(wanted),
-        unplaced,
-        (*resolved.warnings, *isolation.lacking(topology, exclusive)),
-        isolation.describe(context.snapshot, goal, exclusive),
-        optimality=allocation.optimality,
-    )
+    return allocation, tuple(wanted)
 
 
 def _not_isolated(context: Context, resolved: Resolved) -> Answer:
@@ -142,7 +153,7 @@ def _why_none(context: Context, wanted: CpuSet) -> str:
 
 def _with_remedy(context: Context, resolved: Resolved, unplaced: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
     wanted = _isolable(context, resolved)
-    if not unplaced or wanted <= context.allocatable.exclusive:
+    if not unplaced or wanted <= context.allocatable.unbalanced:
         return unplaced
     never_fit = {left.target for left in allocate(context, wanted).unplaced}
     return tuple(
@@ -153,7 +164,7 @@ def _with_remedy(context: Context, resolved: Resolved, unplaced: tuple[LeftOut, 
 
 def _remedy(context: Context, resolved: Resolved) -> str:
     wanted = _isolable(context, resolved)
-    return f"this boot isolates {len(context.allocatable.exclusive)} of the {len(wanted)} CPUs wanted ({wanted})"
+    return f"this boot isolates {len(context.allocatable.unbalanced)} of the {len(wanted)} CPUs wanted ({wanted})"
 
 
 _UNIT_DEPTH = 2
@@ -187,7 +198,7 @@ def _one_each(masks: Iterable[CpuSet]) -> CpuSet:
 
 def _with_partitions(context: Context, resolved: Resolved, kept: CpuSet, blocked: str = "") -> Answer:
     """No scope gets ``kept``."""
-    roles, slice_ = replace(resolved.roles, vcpu=resolved.roles.vcpu - context.allocatable.exclusive), _slice(context)
+    roles, slice_ = replace(resolved.roles, vcpu=resolved.roles.vcpu - context.allocatable.unbalanced), _slice(context)
     fit, unplaced = (context, []) if blocked else _divided(context, slice_)
     free = replace(roles, emulator=roles.emulator - kept, vcpu=roles.vcpu - kept)
     free, allocation, emulators = allocated(fit, resolved, free, SingleMoves.of(fit, Isolated()))

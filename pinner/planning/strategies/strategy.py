@@ -23,6 +23,7 @@ from pinner.planning.strategies.allocator import node_choice
 
 GROUP = "pinner.strategies"
 OWN = {
+    "exclusive": "pinner.planning.strategies.exclusive:Exclusive",
     "isolated": "pinner.planning.strategies.isolated:Isolated",
     "manual": "pinner.planning.strategies.manual:Manual",
     "numa-local": "pinner.planning.strategies.numa_local:NumaLocal",

@@ -113,7 +113,7 @@ def pack_alone(case: Case) -> Contender:
 
     def call() -> tuple[Time, Places]:
         context = Context.of(case.snapshot(), REQUEST)
-        free = FreeCpus(context, context.allocatable.exclusive)
+        free = FreeCpus(context, context.allocatable.unbalanced)
         took, packed = timed(free.pack, context.guests)
         return took, {guest.name: packed.cpus.get(guest.uuid) for guest in case.guests}
 

@@ -1,9 +1,12 @@
 """The host of the documented case: 40 CPUs, the even ones on node 0; a guest of 2 vCPUs and one of 16, with memory on
 node 0; six busy daemons."""
 
+from dataclasses import replace
+
 from support.hosts import GIB, guest, interleaved, process, snapshot
 
 from pinner.model.cpuset import CpuSet
+from pinner.model.guest.guest import NovaIdentity
 from pinner.model.plan.request import PinKind, RequestedPin
 from pinner.model.snapshot import Snapshot
 
@@ -30,3 +33,37 @@ FOURTH = (pin("g1", "emulator", "5"), pin("g1", "vcpu", "6", 0), pin("g1", "vcpu
 """Stage 4 of the case: virsh emulatorpin 5, vcpupin 0 6, vcpupin 1 7."""
 FIFTH = (*(pin(str(pid), "process", "0,2,4,6") for pid in PIDS), pin("g2", "all", EVEN))
 """Stage 5 of the case: taskset of six busy processes, and of the whole QEMU."""
+
+HOST = documented_host()
+SETS = ("0-1,20-21", "2-3,22-23", "4-19,24-39")
+"""Housekeeping, emulators, vCPUs: an eighth of the 20 CPUs of a node is one core, for each of the two sets."""
+
+ONE_GUEST = replace(HOST, guests=HOST.guests[:1])
+"""Stage 4 of the case, which has this guest alone."""
+ONE_GUEST_PLACES = {"emulator": "2,22", 0: "4", 1: "24"}
+"""All on node 0, where the memory is: the emulator set's core there, and the first free core."""
+
+PLACES = {
+    "g1": {"emulator": "3,23", 0: "5", 1: "25"},
+    "g2": {"emulator": "2,22"} | {vcpu: str(4 + vcpu + 19 * (vcpu % 2)) for vcpu in range(16)},
+}
+"""Node 0 has 16 CPUs for 18 vCPUs. So one guest is on node 1, with 8 GiB remote, whichever it is: the wider one is
+placed first. Two vCPUs have a core: 0 and 1 have CPUs 4 and 24, 2 and 3 have 6 and 26, up to 18 and 38."""
+
+
+def with_flavors(host: Snapshot, **strategies: str) -> Snapshot:
+    """The host whose guests, by name, have a flavor that asks for this strategy."""
+
+    def flavored(name: str) -> NovaIdentity:
+        return NovaIdentity(name, "project", "user", "flavor", {"pinner:strategy": strategies[name]})
+
+    guests = (replace(each, nova=flavored(each.name)) if each.name in strategies else each for each in host.guests)
+    return replace(host, guests=tuple(guests))
+
+
+MIXED = with_flavors(HOST, g1="exclusive")
+"""The small guest gets the first free core of node 0. All 30 other CPUs for vCPUs are for the large one."""
+MIXED_PLACES = {
+    "g1": {"emulator": "2,22", 0: "4", 1: "24"},
+    "g2": {"emulator": "2-3,22-23"} | dict.fromkeys(range(16), "5-19,25-39"),
+}

@@ -32,7 +32,7 @@ flavors = st.fixed_dictionaries(
     {},
     optional={
         "pinner:excluded": st.sampled_from(["true", "no", "maybe"]),
-        "pinner:strategy": st.sampled_from(["shared-pool", "numa-local", "isolated", "fast"]),
+        "pinner:strategy": st.sampled_from(["shared-pool", "numa-local", "isolated", "exclusive", "fast"]),
     },
 )
 
@@ -101,7 +101,7 @@ def snapshots(draw):
     return snapshot(top, guests, processes, dedicated=CpuSet.of(nova), shared=CpuSet.of(shared))
 
 
-STRATEGIES = ("shared-pool", "numa-local", "isolated")
+STRATEGIES = ("shared-pool", "numa-local", "isolated", "exclusive")
 parameters = st.fixed_dictionaries(
     {
         "guests": st.sampled_from([(), (), ("g0",)]),

@@ -65,7 +65,7 @@ _Chosen = Callable[[CpuSet, int], list[CpuSet]]
 
 def _moves(context: Context, made: Plan) -> Iterator[_Move]:
     floats = context.request.strategy == "numa-local"
-    resolved = context.resolve(isolating=not floats)
+    resolved = context.resolve(isolating=context.allocatable.isolating, apart=not floats)
     context, _ = divided(context, resolved.roles, apart=not floats)
     pools = {node: made.roles.vcpu & cpus for node, cpus in context.allocatable.nodes.items()}
     context = core_classes.kept_apart(

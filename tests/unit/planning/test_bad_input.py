@@ -89,7 +89,7 @@ def test_a_cpu_of_a_restricted_process_is_free_when_the_request_names_the_proces
 @pytest.mark.parametrize(
     ("request_", "kind", "code", "words"),
     [
-        (Request("fastest"), NotFound, "not_found", "known: isolated, manual, numa-local, optimal, shared-pool"),
+        (Request("fastest"), NotFound, "not_found", "known: exclusive, isolated, manual, numa-local, optimal, "),
         (Request(guests=("g9",)), NotFound, "not_found", "guest: there is no 'g9'; known: g1, g2"),
         (Request(processes=("nosuchd",)), NotFound, "not_found", "process: there is no 'nosuchd'"),
         (Request(housekeeping="0-3", emulator="2-5"), Invalid, "invalid", "emulator: '2-5' is not valid"),

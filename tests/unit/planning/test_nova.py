@@ -316,7 +316,7 @@ def test_a_guest_that_cannot_have_its_flavors_strategy_gets_the_hosts(
         (
             {"strategy": "fast"},
             "guest g1: its flavor has pinner:strategy = 'fast', which has no effect; "
-            "valid is isolated or numa-local or optimal or shared-pool",
+            "valid is exclusive or isolated or numa-local or optimal or shared-pool",
         ),
         (
             {"excluded": "maybe"},

@@ -26,7 +26,7 @@ def host():
 
 def test_the_entry_points_name_the_strategies_too() -> None:
     found = strategy.installed()
-    assert list(found) == ["isolated", "manual", "numa-local", "optimal", "shared-pool"]
+    assert list(found) == ["exclusive", "isolated", "manual", "numa-local", "optimal", "shared-pool"]
     assert {each.name for each in found.values()} == set(found)
     points = {point.name: point.value for point in entry_points(group=strategy.GROUP)}
     assert points.items() >= strategy.OWN.items()

@@ -20,7 +20,7 @@ from pinner.planning import planner
 from pinner.planning.placement import record
 from pinner.planning.request.processes import process_target
 
-STRATEGIES = ("shared-pool", "numa-local", "isolated", "optimal")
+STRATEGIES = ("shared-pool", "numa-local", "isolated", "optimal", "exclusive")
 requests = st.fixed_dictionaries(
     {"isolation": st.sampled_from(["boot", "live"])},
     optional={"released_guests": st.just(("g1",)), "excluded_guests": st.just(("g2",)), "guests": st.just(("g0",))},

@@ -45,6 +45,9 @@ def planned(host: Snapshot, request: Request) -> Plan:
     return assume(False)
 
 
+FLOATING = ("shared-pool", "numa-local")
+
+
 def guests_by_uuid(host: Snapshot) -> dict[str, Guest]:
     return {guest.uuid: guest for guest in host.guests}
 
@@ -90,6 +93,24 @@ def test_a_plan_uses_only_cpus_that_pinner_may_allocate(host: Snapshot, asked: d
             assert len(want.cpus) == 1
     alone = Counter(cpu for want in made.wanted for cpu in want.cpus & top.isolated)
     assert set(alone.values()) <= {1}
+
+
+@on_any_host
+@given(host=snapshots(), asked=parameters)
+def test_a_vcpu_of_an_exclusive_guest_shares_its_cpu_with_no_other_thread_of_the_plan(
+    host: Snapshot, asked: dict, strategy: str
+) -> None:
+    made = planned(host, Request(strategy, **asked))
+    guests = guests_by_uuid(host)
+    exclusive = {uuid for uuid, guest in guests.items() if exclusions.is_exclusive(guest, made.request)}
+    # These get the host's strategy, and others that of their flavor.
+    exclusive -= {uuid for uuid in exclusive if f"guest {guests[uuid].name}: its flavor" in "".join(made.warnings)}
+    exclusive -= {uuid for uuid in exclusive if exclusions.strategy_of_flavor(guests[uuid], FLOATING)}
+    own = [want for want in made.wanted if want.target.kind == "vcpu" and want.target.owner in exclusive]
+    assert {len(want.cpus) for want in own} <= {1}
+    assert not union(want.cpus for want in own) & (made.roles.housekeeping | made.roles.emulator)
+    for want in own:
+        assert [other.target for other in made.wanted if other.cpus & want.cpus] == [want.target]
 
 
 @on_any_host
@@ -238,17 +259,15 @@ def test_isolated_places_vcpus_with_the_same_bound_on_one_node_and_follows_its_s
     made = planned(host, Request("isolated", smt=smt))
     pinned: dict[tuple[str, CpuSet | None], list[int]] = {}
     bounds = bounds_of(host.guests, host.topology)
-    floating = {
-        g.uuid for g in host.guests if exclusions.strategy_of_flavor(g, STRATEGIES) in ("shared-pool", "numa-local")
-    }
+    others = {guest.uuid for guest in host.guests if exclusions.strategy_of_flavor(guest, (*FLOATING, "exclusive"))}
     for want in made.wanted:
-        if want.target.kind == "vcpu" and want.target.owner not in floating:
+        if want.target.kind == "vcpu" and want.target.owner not in others:
             bound = bounds[want.target.owner].of(want.target).cpus if want.target.owner in bounds else None
             pinned.setdefault((want.target.owner, bound), []).extend(want.cpus)
     facts = {cpu.id: cpu for cpu in host.topology.cpus}
     cores = Counter(facts[cpu].siblings for cpus in pinned.values() for cpu in cpus)
     context = Context.of(host, made.request)
-    widest = max(free_slots(context, context.allocatable.exclusive, CpuSet()).values(), default=0)
+    widest = max(free_slots(context, context.allocatable.unbalanced, CpuSet()).values(), default=0)
     for cpus in pinned.values():
         assert len({facts[cpu].node for cpu in cpus}) == 1 or len(cpus) > widest
     if smt == "isolate":

@@ -66,7 +66,8 @@ def place(host: Snapshot, request: Request, placement: Placement, count: int, vc
         return "another strategy"
     if names & {left.target.name for left in made.unplaced}:
         return "unplaced"
-    if any(masks(made)[key] != mask for key, mask in masks(before).items()):
+    # Those that float keep fewer of their CPUs where ``exclusive`` takes some.
+    if any(not masks(made)[key] <= mask for key, mask in masks(before).items()):
         return "another guest moves"
     return "overcommit" if overcommit(made) > overcommit(before) + 1e-5 else ""
 
@@ -102,7 +103,9 @@ def test_the_planner_places_so_many_guests_and_no_more(
     # So do guests that are bound to some nodes of the pool.
     uneven = uneven or bool(bounds_of(host.guests, host.topology))
     assert place(host, request, placement, count, size, asked) in ("", "overcommit" if uneven else "")
-    assert place(host, request, placement, count + 1, size, asked) != ""
+    # Guests that float may gather on other nodes to make room.
+    floating = asked == "exclusive" and any(len(mask) > 1 for mask in masks(beside).values())
+    assert floating or place(host, request, placement, count + 1, size, asked) != ""
 
 
 def test_the_room_of_an_empty_host() -> None:
@@ -135,6 +138,15 @@ def test_a_part_of_a_free_cpu_is_no_room_for_a_vcpu() -> None:
     shared = of(with_sizes(capacity(host, Request()), (17, 18)), "shared-pool")
     assert (shared.free_vcpus, dict(shared.guests)) == (17, {17: 1, 18: 0})
     assert [node.free_vcpus for node in shared.nodes] == [8, 8]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "free"), [("shared-pool", [8, 8]), ("numa-local", [4, 12]), ("exclusive", [4, 12])]
+)
+def test_exclusive_leaves_guests_that_float_a_cpu_for_each_vcpu(strategy: str, free: list[int]) -> None:
+    host = snapshot(HOST, [guest(1, 8, HOST.online)])
+    found = of(with_sizes(capacity(host, Request(strategy)), (8,)), "exclusive")
+    assert (found.within_node, [node.free_vcpus for node in found.nodes]) == (True, free)
 
 
 def test_offline_cpus_are_no_room_and_take_no_share_of_a_guest() -> None:

@@ -380,8 +380,8 @@ def test_a_flavor_decides_nothing_beside_a_placement_and_cannot_ask_for_one() ->
     here = snapshot(plain(8), [flavored(1, "numa-local"), flavored(2, MANUAL)])
     assert table(plan(here, "s", by_hand(pin("g1", "vcpu", "3", 0)))) == {"guest g1 vcpu 0": "3"}
     assert [warning for warning in plan(here, "s", Request()).warnings if "g2" in warning] == [
-        "guest g2: its flavor has pinner:strategy = 'manual', which has no effect; valid is isolated or numa-local or "
-        "optimal or shared-pool"
+        "guest g2: its flavor has pinner:strategy = 'manual', which has no effect; valid is exclusive or isolated or "
+        "numa-local or optimal or shared-pool"
     ]
 
 

@@ -50,17 +50,20 @@ def test_nor_does_one_with_other_weights(first: int) -> None:
         assert (seed, better_moves(small_host(seed), Request("numa-local", weights=weights))) == (seed, [])
 
 
-@pytest.mark.parametrize("strategy", ["isolated", "optimal"])
+HOST_FOR = {"exclusive": small_host, "isolated": isolated_host, "optimal": isolated_host}
+
+
+@pytest.mark.parametrize("strategy", HOST_FOR)
 @pytest.mark.parametrize("first", BLOCKS)
 def test_nor_does_one_of_vcpus_with_cpus_of_their_own(first: int, strategy: str) -> None:
     for seed in range(first, first + BLOCK):
-        assert (seed, better_moves(isolated_host(seed), Request(strategy))) == (seed, [])
+        assert (seed, better_moves(HOST_FOR[strategy](seed), Request(strategy))) == (seed, [])
 
 
-@pytest.mark.parametrize("strategy", ["isolated", "optimal"])
+@pytest.mark.parametrize("strategy", HOST_FOR)
 def test_after_the_moves_a_second_plan_changes_nothing(strategy: str) -> None:
     for seed in range(BLOCK):
-        host = isolated_host(seed)
+        host = HOST_FOR[strategy](seed)
         after = applied(host, plan(host, "s", Request(strategy)))
         assert (seed, plan(after, "s", Request(strategy)).changes) == (seed, ())
 

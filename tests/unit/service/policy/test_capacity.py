@@ -144,9 +144,8 @@ def test_an_unknown_host(parts):
 def test_the_metrics_have_the_room_of_each_node(parts):
     assert room_metrics(parts) == {}
     parts.monitor.check()
-    assert room_metrics(parts) == {
-        ("compute1", node, strategy): 11.0 for strategy in ("shared-pool", "numa-local") for node in ("0", "1")
-    }
+    strategies = ("shared-pool", "numa-local", "exclusive")
+    assert room_metrics(parts) == {("compute1", node, strategy): 11.0 for strategy in strategies for node in ("0", "1")}
 
 
 def test_a_host_that_cannot_be_read_has_no_metrics_of_its_room(parts, agent, clock, monkeypatch):
