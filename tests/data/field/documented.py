@@ -1,9 +1,9 @@
-"""The host of the documented case: 40 CPUs, the even ones on node 0; a guest of 2 vCPUs and one of 16, with memory on
-node 0; six busy daemons."""
+"""The hosts of the documented case: one of 40 CPUs, the even ones on node 0, with a guest of 2 vCPUs and one of 16,
+with memory on node 0, and six busy daemons; and one of 32 CPUs, of the three schemes."""
 
 from dataclasses import replace
 
-from support.hosts import GIB, guest, interleaved, process, snapshot
+from support.hosts import GIB, guest, interleaved, plain, process, snapshot
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import NovaIdentity
@@ -23,6 +23,17 @@ def documented_host() -> Snapshot:
     ]
     daemons = (process(pid, 20.0, str(top.online), name=name) for pid, name in zip(PIDS, DAEMONS, strict=True))
     return snapshot(top, guests, daemons)
+
+
+def host_of_32(nodes: int = 1, vcpus: int = 16, isolated: str = "") -> Snapshot:
+    """With two guests, each with its memory on a node of its own where there are two, and a busy process."""
+    top = plain(32, nodes, isolated=isolated, nohz_full=isolated)
+    floor = top.online - top.isolated
+    guests = [
+        guest(1, vcpus, floor, iothreads=1, vhost_threads=1, memory={0: 2 * GIB}),
+        guest(2, vcpus, floor, iothreads=1, vhost_threads=1, memory={nodes - 1: 2 * GIB}),
+    ]
+    return snapshot(top, guests, [process(300, 40.0, str(floor), str(floor)), process(400, 1.9, str(floor))])
 
 
 def pin(owner: str, kind: PinKind, cpus: str, part: int | None = None) -> RequestedPin:

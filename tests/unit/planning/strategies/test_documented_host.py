@@ -1,24 +1,20 @@
-"""The three strategies on the documented host, CPU for CPU."""
+"""The strategies on the documented hosts, CPU for CPU, and what each stage of the case is by hand."""
+
+from dataclasses import replace
 
 import pytest
-from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process, snapshot
+from data.field.documented import EVEN, FIFTH, FOURTH, PIDS, documented_host, pin
+from data.field.documented import host_of_32 as host
+from support.hosts import applied, cpus, interleaved, snapshot
 
+from pinner.model.errors import Invalid
+from pinner.model.guest.guest import OperatorPin
 from pinner.model.plan.plan import Plan
-from pinner.model.plan.request import Request
+from pinner.model.plan.request import Request, RequestedPin
 from pinner.planning.planner import plan
 
 ARGUMENTS = "isolcpus=managed_irq,domain,8-31 nohz_full=8-31 rcu_nocbs=8-31"
 LITERAL = {"housekeeping": "0-3", "emulator": "4-7"}
-
-
-def host(nodes: int = 1, vcpus: int = 16, isolated: str = ""):
-    top = plain(32, nodes, isolated=isolated, nohz_full=isolated)
-    floor = top.online - top.isolated
-    guests = [
-        guest(1, vcpus, floor, iothreads=1, vhost_threads=1, memory={0: 2 * GIB}),
-        guest(2, vcpus, floor, iothreads=1, vhost_threads=1, memory={nodes - 1: 2 * GIB}),
-    ]
-    return snapshot(top, guests, [process(300, 40.0, str(floor), str(floor)), process(400, 1.9, str(floor))])
 
 
 def table(made: Plan) -> dict[str, str]:
@@ -107,3 +103,69 @@ def test_auto_takes_whole_cores_of_both_nodes_of_an_interleaved_host() -> None:
     made = plan(snapshot(interleaved(32)), "s", Request())
     assert str(made.roles.housekeeping) == "0-3,32-35"
     assert str(made.roles.emulator) == "4-7,36-39"
+
+
+def test_stage_3_sets_the_daemons_apart() -> None:
+    here, apart = documented_host(), tuple(pin(str(pid), "process", "0,2,4,6") for pid in PIDS)
+    assert {str(change.after) for change in plan(here, "s", Request(placement=apart)).changes} == {"0,2,4,6"}
+    made = plan(here, "s", Request(housekeeping="0,2,4,6"))
+    assert {str(want.cpus) for want in made.wanted if want.target.kind == "process"} == {"0,2,4,6"}
+
+
+@pytest.mark.parametrize(
+    ("pins", "name", "owned"),
+    [(FOURTH, "g1", "5-7"), (FIFTH, "g2", EVEN)],
+    ids=["stage 4", "stage 5"],
+)
+def test_a_plan_leaves_alone_what_a_stage_pinned_by_virsh(
+    pins: tuple[RequestedPin, ...], name: str, owned: str
+) -> None:
+    here = documented_host()
+    made = plan(here, "s", Request(placement=pins))
+    by_virsh = tuple(
+        OperatorPin(change.target.kind, change.target.part, change.after, "live")
+        for change in made.changes
+        if change.target.kind in ("vcpu", "emulator")
+    )
+    here = applied(here, made, by_hand=True)
+    guests = (replace(each, operator_pins=by_virsh) if each.name == name else each for each in here.guests)
+    after = plan(replace(here, guests=tuple(guests)), "s", Request())
+    (why,) = (left.why for left in after.skipped if left.target.name == name)
+    assert why.startswith("an operator pinned it through libvirt while it runs: emulator to ")
+    assert f"it owns CPUs {owned}" in why
+    assert not after.roles.cpus & cpus(owned)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "vcpus"),
+    [("shared-pool", ("8-31", "8-31")), ("numa-local", ("8-15", "16-31"))],
+    ids=["scheme 1", "scheme 2"],
+)
+def test_a_scheme_by_hand_is_the_plan_of_its_strategy(strategy: str, vcpus: tuple[str, str]) -> None:
+    here, pins = host(nodes=2, vcpus=8), [pin("300", "process", "0-3")]
+    for name, mask in zip(("g1", "g2"), vcpus, strict=True):
+        pins += [pin(name, "emulator", "4-7"), pin(name, "iothread", "4-7", 1)]
+        pins += (pin(name, "vcpu", mask, vcpu) for vcpu in range(8))
+    assert table(plan(here, "s", Request(placement=tuple(pins)))) == table(
+        plan(here, "s", Request(strategy, **LITERAL))
+    )
+
+
+def test_scheme_3_leaves_the_emulators_no_isolated_cpu() -> None:
+    """The case had isolcpus=5-31 and emulators on 4-7."""
+    here = host(nodes=2, vcpus=8, isolated="5-31")
+    for request in (Request("isolated", **LITERAL), Request(placement=(pin("g1", "emulator", "4-7"),))):
+        with pytest.raises(Invalid, match="5-7 are isolated from the kernel's scheduler"):
+            plan(here, "s", request)
+    expected = everything(8, "", "", emulator=("4", "4"))
+    expected |= {f"guest g1 vcpu {v}": str(5 + v) for v in range(8)}
+    expected |= {f"guest g2 vcpu {v}": str(16 + v) for v in range(8)}
+    assert table(plan(here, "s", Request("isolated", housekeeping="0-3"))) == expected
+    assert table(plan(here, "s", Request(placement=_one_to_one()))) == {
+        name: cpu for name, cpu in expected.items() if "vcpu" in name
+    }
+
+
+def _one_to_one():
+    first = {"g1": 5, "g2": 16}
+    return tuple(pin(name, "vcpu", str(cpu + vcpu), vcpu) for name, cpu in first.items() for vcpu in range(8))
