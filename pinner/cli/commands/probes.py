@@ -220,7 +220,8 @@ def _cancelled(context: CommandContext, pinner: "Service", probe: "Probe") -> st
         except PinnerError as error:
             return f"interrupted; probe {probe.id} goes on: {error}"
     remains = f"; run {probe.left} is still in place" if probe.left else ""
-    return f"interrupted; probe {probe.id} is {probe.state}{remains}"
+    kept = f"; run {probe.kept} keeps {probe.winner}" if probe.kept else ""
+    return f"interrupted; probe {probe.id} is {probe.state}{remains}{kept}"
 
 
 def _show_window(context: CommandContext, probe: "Probe", number: int) -> None:

@@ -262,6 +262,10 @@ class ProbeExecution:
             LOG.warning("a window of probe %s does not count: %s", self._probe.id, error)
             return None
 
+    def _require_going(self) -> None:
+        if self._stop.event.is_set():
+            raise _StoppedError
+
     def _pause(self, seconds: float) -> None:
         if self._timing.wait(self._stop.event, seconds):
             raise _StoppedError
@@ -290,11 +294,15 @@ class ProbeExecution:
         if not probe.keep or not probe.winner:
             return probe
         try:
-            return replace(probe, kept=self._switches.apply(probe.winner, probe.winner_mark).id)
+            self._require_going()
+            kept = self._switches.apply(probe.winner, probe.winner_mark).id
+            self._require_going()
+            return replace(probe, kept=kept)
         except PinnerError as error:
             why = f"the winner is not kept: {error}"
         except _StoppedError:
-            why = f"the winner is not kept: {self._stop.why}"
+            undone = self._insistently(lambda: put_back(self._runs, probe))
+            return with_end(self._probe, self._stop.state, self._stop.why, undone)
         # If the winner cannot be undone now, the pass still knows the result.
         self._probe = replace(probe, state="running", why=why)
         left, hindrance = self._insistently(lambda: put_back(self._runs, probe))

@@ -104,6 +104,17 @@ def test_ctrl_c_cancels_the_probe_and_waits_for_its_end(pinner, cli, plan, monke
     assert "probe probe-1 is cancelled" in result.err
 
 
+def test_ctrl_c_after_the_end_names_the_run_that_is_kept(pinner, cli, plan, monkeypatch):
+    pinner.instant = False
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.time, "sleep", interrupt)
+    result = cli("probe", plan, "--keep", "--yes")
+    assert "probe probe-1 is ended; run run-9 keeps planned" in result.err
+
+
 @pytest.mark.parametrize(
     ("option", "value"), [("windows", "1"), ("windows", "51"), ("seconds", "14"), ("seconds", "x")]
 )

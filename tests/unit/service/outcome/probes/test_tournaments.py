@@ -184,6 +184,37 @@ def test_a_winner_that_is_placed_in_part_and_cannot_be_undone_is_named(parts, ho
     assert parts.service.run(found.left).origin == f"the winner of {found.id}"
 
 
+def cancel(parts):
+    (running,) = parts.service._store.probes.running("h1")
+    parts.service.cancel_probe(running.id, ANN)
+
+
+def end_the_server(parts):
+    (stop,) = parts.probes._stops.values()
+    stop.order("interrupted", "the server ended")
+
+
+@pytest.mark.parametrize("is_placed", [False, True], ids=["before the winner's run", "during it"])
+@pytest.mark.parametrize(
+    ("end", "state", "why"),
+    [(cancel, "cancelled", "cancelled by ann"), (end_the_server, "interrupted", "the server ended")],
+)
+def test_an_order_to_end_after_the_last_window_counts(parts, host, plans, monkeypatch, end, state, why, is_placed):
+    host.effects = DOCUMENTED
+    owner, name = (Switches, "apply") if is_placed else (probe_execution, "with_result")
+    real = getattr(owner, name)
+
+    def ended(*given):
+        if not is_placed or given[2].startswith("the winner"):
+            end(parts)
+        return real(*given)
+
+    monkeypatch.setattr(owner, name, ended)
+    found = played(parts, plans, keep=True)
+    assert (found.state, found.why, found.kept, found.left, host.mask) == (state, why, "", "", "0-3")
+    assert found.ranking is None
+
+
 def test_a_pass_leaves_a_winner_that_was_kept_since_it_read_the_probes(parts, host, store, plans, monkeypatch):
     host.effects = DOCUMENTED
     real = type(store.probes).running
