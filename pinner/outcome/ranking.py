@@ -28,6 +28,6 @@ def ranking(windows: Sequence[Window], arms: Sequence[Arm]) -> Ranking:
         ),
         key=lambda place: place.rank,
     )
-    winner = next((place.arm for place in places if place.rank == 1 and CURRENT in place.better_than), "")
+    winner = next((place.arm for place in places if CURRENT in place.better_than), "")
     void = tuple(window.void for window in checked if window.void)
     return Ranking(tuple(places), pairs, winner, len(checked) - len(void), void)

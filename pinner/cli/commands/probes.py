@@ -60,7 +60,8 @@ placements. If no placement changes anything, a wrong order comes in at most
 
 A placement is better than another one if it is better in some measure and
 worse in none. Its rank is 1 plus the number of placements that are better.
-The first one with rank 1 that is better than the present placement wins.
+The first one that is better than the present placement wins: one before it
+is better than the winner, but not than the present placement.
 
 All plans must be of one host, and made for its present placement. --strategy
 makes them; `pinner compare` makes plans with other options. At its end the

@@ -171,7 +171,7 @@ class Ranking:
     pairs: tuple[Pair, ...]
     """The comparison of each two placements."""
     winner: Arm
-    """The first one with rank 1 that is better than the current placement; empty: there is none."""
+    """The first one that is better than the current placement; empty: there is none."""
     windows: int
     """The number of windows that count."""
     void: tuple[str, ...]

@@ -13,7 +13,7 @@ from pinner.outcome.ranking import ranking
 from pinner.outcome.verdict import ALPHA, compare, least_p, schedule, shift, windows_needed
 
 ARMS = ("current", "shared-pool", "numa-local", "isolated")
-DELAY, DROPS = CORE[:2]
+DELAY, DROPS, _, PRESSURE = CORE
 POWER = examples(50)
 MANY = pytest.param(2_500, marks=pytest.mark.slow("10,000 replays of tournaments"))
 
@@ -99,6 +99,20 @@ def test_a_placement_that_is_better_in_one_measure_and_worse_in_another_beats_no
     found = tournament(4, flat(4, measures=(DELAY, DROPS)), effects, (DELAY, DROPS))
     assert {each.rank for each in found.places} == {1}
     assert found.winner == ""
+
+
+def test_of_the_placements_that_are_better_than_the_current_one_the_first_one_wins():
+    """B has more pressure than the current placement by more than the margin, and A lies between the two."""
+    measures, arms = (DELAY, PRESSURE), ("current", "A", "B")
+    placed = {"current": (800.0, 100.0), "A": (500.0, 115.0), "B": (480.0, 130.0)}
+    effects = {
+        (arm, each.name): value - 100
+        for arm, values in placed.items()
+        for each, value in zip(measures, values, strict=True)
+    }
+    found = tournament(3, flat(3, measures=measures, arms=arms), effects, measures, arms)
+    assert (found.places[0].arm, found.places[0].better_than) == ("B", ("A",))
+    assert found.winner == "A"
 
 
 def test_the_p_values_are_corrected_for_all_pairs_and_measures():
