@@ -69,7 +69,7 @@ _OPERATIONS = (
     _rule("runs:events", "reader", "GET", "/v1/runs/{run}/events", "Follow a run."),
     _rule("runs:rollback", "operator", "POST", "/v1/runs/{run}/rollback", "Roll a run back."),
     _rule("hosts:rollback", "operator", "POST", "/v1/hosts/{host}/rollback", "Roll all runs of a host back."),
-    _rule("probes:create", "operator", "POST", "/v1/plans/{plan}/probe", "Test plans: apply and undo them."),
+    _rule("probes:create", "operator", "POST", "/v1/plans/{plan}/probe", "Test plans. Keeping one needs plans:apply."),
     _rule("probes:show", "reader", "GET", "/v1/probes/{probe}", "Show a probe and its verdict."),
     _rule("probes:cancel", "operator", "DELETE", "/v1/probes/{probe}", "End a probe before its time."),
     _rule("policies:show", "reader", "GET", "/v1/hosts/{host}/policy", "Show a host's policy."),

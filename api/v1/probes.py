@@ -3,7 +3,8 @@
 from apiflask import APIBlueprint
 from pydantic import RootModel
 
-from pinner.api.access.context import caller, pinner
+from pinner.api.access.context import app_state, caller, identity, pinner
+from pinner.api.access.policies import PREFIX
 from pinner.api.description.operations import links, may_raise
 from pinner.api.schemas.bodies import NewProbe
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, NotFound, NotPermitted, PolicyConflict
@@ -24,8 +25,10 @@ def create(plan: str, json_data: NewProbe) -> tuple[Probe, int, dict[str, str]]:
 
     The server applies the plan and rolls it back, in windows of random order, and compares run delay, drops, pressure
     and traffic. With rivals it plays each plan, and ranks all. However the probe ends, the host then has the placement
-    that the probe found, or the winner where it is to be kept.
+    that the probe found, or the winner where it is to be kept; this also needs the rule pinner:plans:apply.
     """
+    if json_data.keep:
+        app_state().access.authorizer.require(f"{PREFIX}plans:apply", identity(), "")
     windows = json_data.windows or (TOURNAMENT_WINDOWS if json_data.rivals else DEFAULT_WINDOWS)
     probe = pinner().probe(plan, windows, json_data.seconds, caller(), json_data.rivals, keep=json_data.keep)
     return probe, 202, {"Location": f"/v1/probes/{probe.id}"}

@@ -184,6 +184,20 @@ def test_an_operator_overrides_a_rule(files):
     assert allows(authorizer, "pinner:plans:create")
 
 
+def test_a_probe_that_keeps_its_winner_needs_the_rule_of_apply_too(pinner, tokens, files):
+    files.policy.write_text('"pinner:plans:apply": "rule:admin"\n')
+    control = make_control(tokens, config=conf.load([files.config]))
+    client = client_of(create_app(pinner, control=control, max_body_bytes=4096), TcpPeer("192.0.2.1"))
+    operator, admin = bearer(tokens.add("operator")), bearer(tokens.add("admin"))
+    plan = client.post("/v1/hosts/h1/plans", json={"strategy": "shared-pool"}, headers=admin).json["id"]
+    path, keep = f"/v1/plans/{plan}/probe", {"keep": True}
+    refused = client.post(path, json=keep, headers=operator)
+    assert (refused.status_code, pinner.probes) == (403, {})
+    assert "pinner:plans:apply" in refused.json["error"]["message"]
+    assert client.post(path, json={}, headers=operator).status_code == 202
+    assert client.post(path, json=keep, headers=admin).status_code == 202
+
+
 def test_a_rule_may_name_the_actor_and_the_host(files):
     files.policy.write_text('"pinner:plans:create": "actor:ann and host:%(host)s"\n')
     authorizer = files.authorizer()
