@@ -325,22 +325,23 @@ def _measured(measure: Measure, contest: _Contest, difference: Shift, p: float) 
     )
     low, high = (None if isinf(end) else end for end in difference.interval(ALPHA))
     return MeasureOutcome(
-        measure, first, second, difference.estimate, low, high, p, _judgement(measure, first, difference, p)
+        measure, first, second, difference.estimate, low, high, p, _judgement(measure, first, second, difference, p)
     )
 
 
 def _as_carried(results: Sequence[MeasureOutcome], contest: _Contest) -> tuple[MeasureOutcome, ...]:
-    """Fewer packets do not matter where the bits are not fewer, of all guests together and of each."""
-    unharmed = {result.measure.name: result for result in results if result.judgement in ("better", "no matter")}
+    """Fewer packets of one placement do not matter where its bits are not fewer, of all guests together and of each."""
+    named = {result.measure.name: result for result in results}
 
     def carry_as_much(packets: MeasureOutcome) -> bool:
-        bits = unharmed.get(CARRIED.get(packets.measure.name, ""))
-        return bits is not None and all(guest.judgement != "worse" for guest in _of_guests(bits.measure, contest))
+        bits = named.get(CARRIED.get(packets.measure.name, ""))
+        if bits is None or packets.judgement not in ("better", "worse"):
+            return False
+        harmed = packets.judgement
+        unharmed = bits.judgement not in (harmed, "inconclusive")
+        return unharmed and all(guest.judgement != harmed for guest in _of_guests(bits.measure, contest))
 
-    return tuple(
-        replace(result, judgement="no matter") if result.judgement == "worse" and carry_as_much(result) else result
-        for result in results
-    )
+    return tuple(replace(result, judgement="no matter") if carry_as_much(result) else result for result in results)
 
 
 def _of_guests(bits: Measure, contest: _Contest) -> list[MeasureOutcome]:
@@ -353,11 +354,11 @@ def _of_guests(bits: Measure, contest: _Contest) -> list[MeasureOutcome]:
     return _tested([(of_guest(guest), bits) for guest in sorted(set.intersection(*map(set, known)))])
 
 
-def _judgement(measure: Measure, current: float, difference: Shift, p: float) -> Judgement:
+def _judgement(measure: Measure, first: float, second: float, difference: Shift, p: float) -> Judgement:
     """A difference inside the margin does not matter, however certain: 999 in place of 998 ms/s of pressure could else
     make a plan worse that ends all drops."""
     # Two one-sided tests: the difference is above -margin, and below margin.
-    margin = measure.margin_beside(current)
+    margin = measure.margin_beside(first, second)
     if difference.p(-margin)[0] <= ALPHA and difference.p(margin)[1] <= ALPHA:
         return "no matter"
     if p <= ALPHA:
@@ -379,6 +380,6 @@ def _missing(results: Sequence[MeasureOutcome], least: int, needed: int) -> int:
         if result.judgement != "inconclusive" or result.low is None or result.high is None:
             continue
         half = (result.high - result.low) / 2
-        target = max(abs(result.effect), result.measure.margin_beside(result.current))
+        target = max(abs(result.effect), result.measure.margin_beside(result.current, result.planned))
         needed = max(needed, ceil(least * (half / target) ** 2) if target else MOST_WINDOWS)
     return min(MOST_WINDOWS, max(1, needed - least))

@@ -32,7 +32,7 @@ class Measure:
     better: Literal["lower", "higher"] = "lower"
     """The direction of a better value."""
     margin_share: float = 0.0
-    """A difference below this share of the present mean matters to nobody, either."""
+    """A difference below this share of the present mean, or of the larger one of two, matters to nobody, either."""
     reach_seconds: int = 0
     """How far a value looks back beyond its step."""
 
@@ -41,8 +41,8 @@ class Measure:
         """Of a change for the worse."""
         return 1 if self.better == "lower" else -1
 
-    def margin_beside(self, mean: float) -> float:
-        return max(self.margin, self.margin_share * abs(mean))
+    def margin_beside(self, *means: float) -> float:
+        return max(self.margin, *(self.margin_share * abs(mean) for mean in means))
 
 
 CORE = (
