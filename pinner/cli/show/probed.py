@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from pinner.cli.frame.output import Table, facts, moment, table
-from pinner.model.outcome.outcome import CORE, PINGS, TRAFFIC
+from pinner.model.outcome.outcome import BLOCK, CORE, CURRENT, MAX_WINDOWS, PINGS, TRAFFIC
 from pinner.render import visible
 from pinner.render.measures import scaled
 
@@ -22,7 +22,6 @@ def result(probe: "Probe") -> str:
 
 def result_parts(probe: "Probe") -> "list[RenderableType]":
     tested = probe.outcome or probe.ranking
-    missing = _missing(probe)
     rows = (
         ("probe", probe.id),
         ("state", probe.state),
@@ -31,7 +30,7 @@ def result_parts(probe: "Probe") -> "list[RenderableType]":
         ("host", probe.host),
         ("guests", ", ".join(probe.guests) or "all"),
         ("windows", f"{tested.windows} count, {len(tested.void)} do not" if tested else ""),
-        ("missing", f"about {missing} windows of each placement" if missing else ""),
+        ("missing", _missing(probe)),
         ("started", moment(probe.started_at)),
         ("ended", moment(probe.ended_at) if probe.ended_at else "not yet"),
         ("why", probe.why),
@@ -46,10 +45,18 @@ def result_parts(probe: "Probe") -> "list[RenderableType]":
     return parts + [visible(f"does not count: {why}") for why in dict.fromkeys(tested.void if tested else ())]
 
 
-def _missing(probe: "Probe") -> int:
-    if probe.ranking:
-        return 0 if probe.winner else max(pair.outcome.missing for pair in probe.ranking.pairs)
-    return probe.outcome.missing if probe.outcome else 0
+def _missing(probe: "Probe") -> str:
+    """Of a tournament without a winner: what the nearest pair with the current placement lacks."""
+    pairs = probe.ranking.pairs if probe.ranking and not probe.winner else ()
+    lacking = [pair.outcome.missing for pair in pairs if CURRENT in (pair.first, pair.second)]
+    missing = min(filter(None, lacking), default=0) if probe.is_tournament else probe.outcome and probe.outcome.missing
+    if not missing:
+        return ""
+    needed = len(probe.order) // len(probe.arms) + missing
+    needed += needed % BLOCK if probe.is_tournament else 0
+    if needed > MAX_WINDOWS:
+        return f"more windows of each placement than the {MAX_WINDOWS} that a probe may have"
+    return f"about {missing} windows of each placement: try --windows {needed}"
 
 
 def _places(probe: "Probe", ranking: "Ranking") -> Table:

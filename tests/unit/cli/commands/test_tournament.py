@@ -81,6 +81,28 @@ def test_without_a_winner_the_status_is_1_and_the_missing_windows_are_named(cli,
 
 
 @pytest.mark.parametrize(
+    ("missing", "shown"),
+    [
+        ({"shared-pool": 3, "numa-local": 91}, "about 3 windows of each placement: try --windows 16"),
+        ({"shared-pool": 0, "numa-local": 39}, "more windows of each placement than the 50 that a probe may have"),
+        ({"shared-pool": 0, "numa-local": 0}, ""),
+    ],
+)
+def test_only_windows_that_can_be_asked_for_and_could_find_a_winner_are_missing(pinner, cli, plans, missing, shown):
+    cli("tournament", *plans, "--yes")
+    probe = pinner.probes["probe-1"]
+
+    def lacking(pair):
+        count = missing.get(pair.second, 0) if pair.first == "current" else 80
+        return replace(pair, outcome=replace(pair.outcome, missing=count))
+
+    pairs = tuple(lacking(pair) for pair in probe.ranking.pairs)
+    pinner.probes["probe-1"] = replace(probe, ranking=replace(probe.ranking, winner="", pairs=pairs))
+    lines = [line.split() for line in cli("outcome", "probe-1").out.splitlines()]
+    assert [" ".join(line[1:]) for line in lines if line[:1] == ["missing"]] == ([shown] if shown else [])
+
+
+@pytest.mark.parametrize(
     "given",
     [
         ["plan-1"],
