@@ -32,14 +32,14 @@ def test_a_plan_with_which_more_packets_arrive_is_better(parts, host, plan):
     value = host._value
 
     def received(subject, series, at):
-        planned = host.is_placed_at(at)
-        return value(subject, series, at) + (500_000.0 if planned and (subject, series) == (WEB, "packets_in") else 0.0)
+        more = subject == WEB and host.is_placed_at(at)
+        return value(subject, series, at) + more * {"packets_in": 500_000.0, "bits_in": 1e9}.get(series, 0.0)
 
     host.agent.histories._value = received
     found = probed(parts, plan).outcome
     assert (found.judgement, [each.measure.name for each in found.measures if each.judgement == "better"]) == (
         "better",
-        ["packets_in"],
+        ["packets_in", "bits_in"],
     )
 
 
