@@ -3,7 +3,7 @@ plans."""
 
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from pinner.cli.frame.follow import Interrupted
 from pinner.cli.frame.options import host_option
 from pinner.cli.frame.output import print_json
 from pinner.cli.frame.parser import Commands, Parser, add_command
-from pinner.cli.frame.values import names, probe_windows, window_seconds
+from pinner.cli.frame.values import names, probe_windows, tournament_windows, window_seconds
 from pinner.cli.show.probed import result_parts
 from pinner.model.errors import Invalid, PinnerError
 from pinner.model.outcome.outcome import (
@@ -85,7 +85,9 @@ def register_probe(commands: Commands) -> None:
         examples=["pinner probe PLAN_ID", "pinner probe PLAN_ID --windows 12 --seconds 60 --keep --yes"],
     )
     parser.add_argument("plan", metavar="PLAN_ID", help="id of a stored plan (see `pinner plan list`)")
-    _window_options(parser, f"{DEFAULT_WINDOWS}; with nine measures, better and worse need 6", DEFAULT_WINDOWS)
+    _window_options(
+        parser, f"{DEFAULT_WINDOWS}; with nine measures, better and worse need 6", DEFAULT_WINDOWS, probe_windows
+    )
     _keep_option(parser, "the placement of the plan, if it is better")
 
 
@@ -118,15 +120,15 @@ def register_tournament(commands: Commands) -> None:
         help="make a plan with each of these strategies, from one snapshot, in place of stored plans",
     )
     host_option(parser)
-    _window_options(parser, f"{TOURNAMENT_WINDOWS}; an even number", TOURNAMENT_WINDOWS)
+    _window_options(parser, f"{TOURNAMENT_WINDOWS}; an even number", TOURNAMENT_WINDOWS, tournament_windows)
     _keep_option(parser, "the placement that wins")
 
 
-def _window_options(parser: Parser, windows: str, default: int) -> None:
+def _window_options(parser: Parser, windows: str, default: int, number: Callable[[str], int]) -> None:
     parser.add_argument(
         "--windows",
         metavar="N",
-        type=probe_windows,
+        type=number,
         default=default,
         help=f"windows of each placement (default: {windows})",
     )
@@ -153,6 +155,8 @@ def tournament(context: CommandContext, arguments: Namespace) -> int:
     given = arguments.plans or arguments.strategies
     if arguments.plans and arguments.strategies:
         raise Invalid("--strategy", ",".join(arguments.strategies), "no --strategy beside ids of plans")
+    if arguments.plans and arguments.host:
+        raise Invalid("--host", arguments.host, "no --host beside ids of plans, which have their host")
     if not 2 <= len(given) <= MAX_PLANS:
         raise Invalid("plans", ", ".join(given), f"2 to {MAX_PLANS} plans or strategies; one is for `pinner probe`")
     require_answer(yes=arguments.yes)

@@ -126,6 +126,15 @@ def probe_windows(text: str) -> int:
     return whole(text, MIN_WINDOWS, MAX_WINDOWS, f"a number of windows from {MIN_WINDOWS} to {MAX_WINDOWS}")
 
 
+def tournament_windows(text: str) -> int:
+    from pinner.model.outcome.outcome import BLOCK
+
+    windows = probe_windows(text)
+    if windows % BLOCK:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a multiple of {BLOCK}")
+    return windows
+
+
 def window_seconds(text: str) -> int:
     from pinner.model.outcome.outcome import MAX_SECONDS, MIN_SECONDS
 

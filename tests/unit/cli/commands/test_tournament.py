@@ -128,6 +128,15 @@ def test_plans_and_strategies_together_are_refused(pinner, cli, plans):
     assert pinner.probes == {}
 
 
+def test_a_host_beside_plans_and_an_odd_number_of_windows_are_refused_before_a_plan_is_stored(pinner, cli, plans):
+    stored = dict(pinner.stored)
+    refused = cli("tournament", *plans, "--host", "h9", "--yes")
+    assert (refused.status, "no --host beside ids of plans" in refused.err) == (2, True)
+    refused = cli("tournament", "--strategy", ",".join(STRATEGIES), "--windows", "5", "--yes")
+    assert (refused.status, "'5' is not a multiple of 2" in refused.err) == (2, True)
+    assert (pinner.stored, pinner.probes) == (stored, {})
+
+
 def test_its_outcome_is_shown_again_with_all_windows_and_drawn(cli, plans, tmp_path):
     cli("tournament", *plans, "--yes")
     file = tmp_path / "ranking.svg"
