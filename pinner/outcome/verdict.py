@@ -207,9 +207,8 @@ def outcome(windows: Sequence[Window]) -> Outcome:
 
 
 def complete(windows: Sequence[Window]) -> tuple[list[Window], Sequence[Measure]]:
-    """The measures to judge. One that no window knows is none of them. A window without a measure that another one
-    knows does not count, except for pings, judged only where all windows know them: a guest that begins to filter them
-    must not cost the other measures their windows."""
+    """The measures to judge: those that half the windows know; a window without one of them does not count. Pings are
+    judged only where all windows know them: a guest that begins to filter them must not cost the others windows."""
     counted = [window for window in windows if not window.void]
     names = _names([window.values.keys() for window in counted])
     control = _names([window.control.keys() for window in counted])
@@ -225,7 +224,8 @@ def complete(windows: Sequence[Window]) -> tuple[list[Window], Sequence[Measure]
 def _names(known: Sequence[Set[str]]) -> set[str]:
     pings = {measure.name for measure in PINGS}
     some = {name for names in known for name in names}
-    return {name for name in some if name not in pings or all(name in names for names in known)}
+    counts = {name: sum(name in names for names in known) for name in some}
+    return {name for name in some if counts[name] >= len(known) / (1 if name in pings else 2)}
 
 
 def windows_needed(tests: int, block: int = 0) -> int:

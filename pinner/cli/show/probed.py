@@ -1,5 +1,6 @@
 """The result of a probe or a tournament, and its windows, as tables for people."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pinner.cli.frame.output import Table, facts, moment, table
@@ -31,6 +32,7 @@ def result_parts(probe: "Probe") -> "list[RenderableType]":
         ("guests", ", ".join(probe.guests) or "all"),
         ("windows", f"{tested.windows} count, {len(tested.void)} do not" if tested else ""),
         ("missing", _missing(probe)),
+        ("not judged", _not_judged(probe)),
         ("started", moment(probe.started_at)),
         ("ended", moment(probe.ended_at) if probe.ended_at else "not yet"),
         ("why", probe.why),
@@ -57,6 +59,15 @@ def _missing(probe: "Probe") -> str:
     if needed > MAX_WINDOWS:
         return f"more windows of each placement than the {MAX_WINDOWS} that a probe may have"
     return f"about {missing} windows of each placement: try --windows {needed}"
+
+
+def _not_judged(probe: "Probe") -> str:
+    """The measures that too few windows know."""
+    outcomes = [pair.outcome for pair in probe.ranking.pairs] if probe.ranking else [probe.outcome]
+    judged = {each.measure.name for outcome in outcomes if outcome for each in outcome.measures}
+    windows = [window for window in probe.windows if not window.void]
+    counts = Counter(name for window in windows for name in window.values if judged and name not in judged)
+    return ", ".join(f"{name} (known in {count} of {len(windows)} windows)" for name, count in sorted(counts.items()))
 
 
 def _places(probe: "Probe", ranking: "Ranking") -> Table:

@@ -164,6 +164,16 @@ def test_a_window_that_does_not_count_leaves_its_block_to_the_others():
     assert (found.winner, found.windows, found.void) == ("numa-local", 47, ("guest web-1 migrated",))
 
 
+def test_a_measure_that_most_windows_lack_costs_no_window():
+    effects, order = {"numa-local": -60.0}, schedule(12, 2, ARMS, BLOCK)
+    values = [value + effects.get(arm, 0.0) for arm, value in zip(order, flat(2)["run_delay"], strict=True)]
+    windows = [Window(arm, {"run_delay": value}) for arm, value in zip(order, values, strict=True)]
+    windows[5] = Window(order[5], {"run_delay": values[5], "drops": 0.0})
+    found = ranking(windows, ARMS)
+    assert (found.winner, found.windows, found.void) == ("numa-local", 48, ())
+    assert {each.measure.name for pair in found.pairs for each in pair.outcome.measures} == {"run_delay"}
+
+
 def test_a_placement_without_a_window_that_counts_is_not_ranked_above_or_below_others():
     order = schedule(12, 2, ARMS, BLOCK)
     windows = [

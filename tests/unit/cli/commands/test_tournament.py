@@ -137,6 +137,16 @@ def test_a_host_beside_plans_and_an_odd_number_of_windows_are_refused_before_a_p
     assert (pinner.stored, pinner.probes) == (stored, {})
 
 
+def test_a_measure_that_is_not_judged_is_named(pinner, cli, plans):
+    cli("tournament", *plans, "--yes")
+    assert "not judged" not in cli("outcome", "probe-1").out
+    first, *others = pinner.probes["probe-1"].windows
+    first = replace(first, values=dict(first.values) | {"pressure": 1.0})
+    pinner.probes["probe-1"] = replace(pinner.probes["probe-1"], windows=(first, *others))
+    lines = [" ".join(line.split()) for line in cli("outcome", "probe-1").out.splitlines()]
+    assert "not judged pressure (known in 1 of 48 windows)" in lines
+
+
 def test_its_outcome_is_shown_again_with_all_windows_and_drawn(cli, plans, tmp_path):
     cli("tournament", *plans, "--yes")
     file = tmp_path / "ranking.svg"
