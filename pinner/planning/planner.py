@@ -146,15 +146,15 @@ def _fewest(plans: Iterable[_Settled], unplaced: int, stays: _Settled) -> _Settl
 
 
 def _sparing(strategies: Mapping[str, Strategy], context: Context) -> Context:
-    """Beside a list of housekeeping CPUs, an automatic emulator set has none of a node where guests that need all the
-    others of it are nearer to their memory then, or one more has a place."""
+    """Beside a list of housekeeping CPUs, an automatic emulator set has none of one of two nodes where guests that need
+    all the other CPUs of it are nearer to their memory then, or one more has a place."""
     request, asked = context.request, asked_terms(strategies[context.request.strategy])
     if context.roles is not None or request.emulator != AUTO or request.housekeeping == AUTO or not asked & SPREAD:
         return context
     with suppress(Invalid, NoFit):
         stages = Stages.of(context, strategies)
         every = stages, stages.place()
-        others = (replace(stages, context=other) for other in sparing(context, every[1].answer.roles.emulator))
+        others = [replace(stages, context=other) for other in sparing(context, every[1].answer.roles.emulator)]
         tried = [every, *((other, other.place()) for other in others)]
         best, *rest = sorted(tried, key=lambda each: _moves(*each))  # of equal ones, sets that stand stay
         for other in rest:
@@ -199,7 +199,7 @@ def _with_new_sets(strategies: Mapping[str, Strategy], context: Context, made: _
     ones of the CPUs that the record keeps allocatable, else those of a plan without a record."""
     plan = made(strategies, context)
     unplaced = {left.target for left in plan.unplaced}
-    confined = {guest.target for guest in context.guests if guest.cpu_limits or guest.restriction}
+    confined = {guest.target for guest in context.guests if guest.uuid in context.bounds}
     if context.roles is not None and confined & unplaced:
         for allocatable in (context.allocatable, allocatable_cpus(context.snapshot, context.request)):
             with suppress(Invalid, NoFit, NovaConflict):

@@ -60,7 +60,9 @@ def _stands(context: Context, resolved: Resolved) -> bool:
 
 
 def sparing(context: Context, emulators: CpuSet) -> Iterator[Context]:
-    """With an automatic emulator set on all nodes of these but one."""
-    for cpus in context.allocatable.nodes.values():
-        if cpus & emulators and emulators - cpus:
+    """With an automatic emulator set on one of two nodes. Of more nodes, each plan would find others to leave out: the
+    guests are elsewhere then; and vCPUs on isolated CPUs need none of these."""
+    nodes = tuple(context.allocatable.nodes.values())
+    if len(nodes) == 2 and not context.allocatable.isolating and all(cpus & emulators for cpus in nodes):
+        for cpus in nodes:
             yield replace(context, allocatable=replace(context.allocatable, spared=cpus))

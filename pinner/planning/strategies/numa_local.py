@@ -40,7 +40,8 @@ class NumaLocal:
     def place(self, context: Context) -> Answer:
         resolved = context.resolve()
         roles = resolved.roles
-        context, left_out = divided(siblings.kept(context, roles.vcpu), roles)
+        context, few = siblings.kept(context, roles.vcpu)
+        context, left_out = divided(context, roles)
         pools = {node: roles.vcpu & cpus for node, cpus in context.allocatable.nodes.items()}
         context = core_classes.kept_apart(
             context,
@@ -60,7 +61,7 @@ class NumaLocal:
             *siblings.warnings(context, roles.vcpu),
             *_crowded(chosen.room.free),
         )
-        return Answer(roles, tuple(wanted), (*left_out, *chosen.unplaced), warnings)
+        return Answer(roles, tuple(wanted), (*few, *left_out, *chosen.unplaced), warnings)
 
 
 _Homes = dict[VcpuGroup, NodeId]

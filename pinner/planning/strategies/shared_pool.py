@@ -35,7 +35,8 @@ class SharedPool:
         resolved = context.resolve()
         roles = resolved.roles
         wanted = list(place_host_processes(context, roles))
-        context, unplaced = divided(siblings.kept(context, roles.vcpu), roles)
+        context, few = siblings.kept(context, roles.vcpu)
+        context, unplaced = divided(context, roles)
         context = core_classes.kept_apart(
             context, roles.vcpu, lambda cpus: {None: len(siblings.usable(context, cpus))}, crowd=False
         )
@@ -46,4 +47,4 @@ class SharedPool:
             for group in context.groups(guest):
                 wanted += float_over(context, guest, group, roles.vcpu, why)
         warnings = (*resolved.warnings, *floating_warnings(context, roles), *siblings.warnings(context, roles.vcpu))
-        return Answer(roles, tuple(wanted), unplaced, warnings)
+        return Answer(roles, tuple(wanted), (*few, *unplaced), warnings)

@@ -18,7 +18,6 @@ from pinner.planning.available.numa import VcpuGroup
 from pinner.planning.available.roles import Resolved
 from pinner.planning.objective_terms import SPREAD
 from pinner.planning.request.context import Context
-from pinner.planning.request.siblings import cores_for_vcpus
 from pinner.planning.strategies.allocator import node_choice
 
 GROUP = "pinner.strategies"
@@ -222,8 +221,6 @@ def why_here(context: Context, guest: Guest, nodes: Collection[NodeId]) -> str:
 def _lacking(context: Context, guest: Guest, roles: Roles, *, apart: bool) -> str:
     for group in context.groups(guest):
         if not group.within(roles.vcpu):
-            if context.request.smt == "require" and not cores_for_vcpus(context, roles.vcpu):
-                return "smt require: no core that vCPUs may use has a second thread"
             why = group.why or f"the guest may only use CPUs {group.cpus}"
             return f"{why}, where the vCPU set ({roles.vcpu}) has no CPU"
     if not context.near(guest, roles.emulator) and (apart or not guest.restriction):

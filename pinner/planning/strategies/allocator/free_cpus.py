@@ -16,7 +16,7 @@ from pinner.model.machine.topology import NodeId
 from pinner.planning.available.exclusions import pinned_cpus
 from pinner.planning.available.numa import MemoryBalance, VcpuGroup, is_bound_to_nodes
 from pinner.planning.request.context import Context
-from pinner.planning.request.siblings import cores_for_vcpus
+from pinner.planning.request.siblings import cores_for_pins
 from pinner.planning.strategies.allocator import guest_packing, node_choice
 from pinner.planning.strategies.single_moves import Homes, Near
 
@@ -59,7 +59,7 @@ class FreeCpus:
         self._isolate = context.request.smt == "isolate"
         nodes, l3 = context.allocatable.nodes.items(), context.snapshot.topology.l3_by_cpu
         self._cores = {
-            node: tuple([(core.bits, l3[core.lowest]) for core in cores_for_vcpus(context, pool & cpus)])
+            node: tuple([(core.bits, l3[core.lowest]) for core in cores_for_pins(context, pool & cpus)])
             for node, cpus in nodes
         }
         self._allowed = {node: _union([core for core, _ in cores]) for node, cores in self._cores.items()}
@@ -314,7 +314,7 @@ def _occupied(context: Context) -> CpuSet:
 def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[NodeId, int]:
     free, whole_cores = pool - taken - _occupied(context), context.request.smt == "isolate"
     return {
-        node: sum(core <= free if whole_cores else len(core & free) for core in cores_for_vcpus(context, pool & cpus))
+        node: sum(core <= free if whole_cores else len(core & free) for core in cores_for_pins(context, pool & cpus))
         for node, cpus in context.allocatable.nodes.items()
     }
 

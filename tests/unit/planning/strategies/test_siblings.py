@@ -1,7 +1,7 @@
 """Sibling threads of cores where vCPUs float: what ``smt`` leaves to them, and the term of vCPUs that share cores."""
 
 import pytest
-from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot, with_classes
+from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot, topology, with_classes
 
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request, Smt
@@ -73,7 +73,7 @@ def test_require_leaves_out_cores_of_one_thread() -> None:
 def test_require_without_siblings_places_no_guest(strategy: str) -> None:
     top = plain(16)
     made = plan(snapshot(top, [guest(1, 2, top.online)]), "s", Request(strategy, smt="require"))
-    assert [left.why for left in made.unplaced] == ["smt require: no core that vCPUs may use has a second thread"]
+    assert [left.why for left in made.unplaced] == ["smt require leaves 0 of CPUs 4-15 for 2 vCPUs"]
 
 
 def test_isolate_uses_only_the_fastest_class() -> None:
@@ -142,3 +142,38 @@ def test_vcpus_that_give_up_cores_for_sets_make_no_plan_worse() -> None:
     made = plan(snapshot(HOST, [alone]), "s", Request("numa-local"))
     term = made.objective.term("paired_vcpus")
     assert (term.before, term.after, term.excused, harmed(made.objective)) == (0.0, 2.0, 2.0, ())
+
+
+_CORES = [*([core, core + 16] for core in range(8)), *([cpu] for cpu in range(8, 16))]
+E_CORES = with_classes(topology({0: _CORES}), "0-7,16-23", "8-15")
+"""P cores 0-7 with 16-23, E cores 8-15."""
+
+
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
+def test_a_core_of_one_thread_satisfies_isolate(strategy: str) -> None:
+    on_e_cores = guest(1, 4, cpus("8-15"), restriction=cpus("8-15"))
+    made = plan(snapshot(E_CORES, [on_e_cores]), "s", Request(strategy, smt="isolate"))
+    assert cpus(vcpus(made)["g1"]) <= cpus("8-15")
+
+
+def test_where_no_core_has_a_second_thread_isolate_changes_nothing() -> None:
+    """Two big cores and six little ones: four vCPUs have no room on the big ones."""
+    top = with_classes(plain(8), "6-7", "0-5", clusters=("0-5", "6-7"))
+    host = snapshot(top, [guest(1, 4, top.online), guest(2, 2, top.online)])
+    plans = [plan(host, "s", Request("numa-local", smt=smt)) for smt in ("prefer", "isolate")]
+    assert vcpus(plans[0]) == vcpus(plans[1])
+    isolated = plain(8, isolated="4-7")
+    alone = snapshot(isolated, [guest(1, 4, cpus("0-3"))])
+    assert plan(alone, "s", Request("isolated", smt="isolate")).unplaced == ()
+
+
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
+def test_a_bound_guest_without_enough_such_cpus_is_left_out_with_the_reason(strategy: str) -> None:
+    on_e_cores = guest(1, 4, cpus("8-15"), restriction=cpus("8-15"))
+    made = plan(snapshot(E_CORES, [on_e_cores]), "s", Request(strategy, smt="require"))
+    (left,) = made.unplaced
+    bound = "the guest has CPUs 8-15 from its definition (<vcpu cpuset>)"
+    assert left.why == f"{bound}; smt require leaves 0 of CPUs {made.roles.vcpu & cpus('8-15')} for 4 vCPUs"
+    pair = guest(2, 4, cpus("4-5,20-21"), restriction=cpus("4-5,20-21"))
+    (left,) = plan(snapshot(HOST, [pair]), "s", Request(strategy, smt="isolate")).unplaced
+    assert left.why.endswith("smt isolate leaves 2 of CPUs 4-5,20-21 for 4 vCPUs")

@@ -5,14 +5,16 @@ from dataclasses import replace
 
 import pytest
 from data.field.documented import EVEN, documented_host
-from support.hosts import GIB, applied, cpus
+from support.hosts import GIB, applied, cpus, guest, interleaved, snapshot
 from support.made_up.small_hosts import small_host
 
 from pinner.model.errors import PinnerError
+from pinner.model.guest.guest_numa import GuestNuma, MemoryBinding
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.planner import plan
+from pinner.planning.placement import record
+from pinner.planning.planner import plan, plan_from_placement
 
 HOUSEKEEPING = "0,2,4,6"
 """Of the documented case: node 0 keeps 16 CPUs, as many as the large guest has vCPUs."""
@@ -69,3 +71,17 @@ def test_beside_any_list_a_second_plan_changes_nothing() -> None:
             assert (seed, plan(applied(host, made), "s", request).changes) == (seed, ())
             tried += 1
     assert tried > 30
+
+
+def test_a_policy_places_a_guest_that_is_bound_to_the_node_without_emulators() -> None:
+    """The record has emulators on node 1 alone, because the first guest needs all the other CPUs of node 0."""
+    top, request = interleaved(16, 2), Request("numa-local", housekeeping="0,16")
+    host = snapshot(top, [guest(1, 14, top.online, memory={0: 2 * GIB})])
+    made = plan_from_placement(host, "s", request, None)
+    assert made.roles.emulator <= top.online_by_node[1]
+    after = applied(host, made)
+    bound = GuestNuma(memory=MemoryBinding("strict", (0,)))
+    new = replace(after, guests=(*after.guests, guest(2, 2, top.online, memory={0: GIB}, numa=bound)))
+    then = plan_from_placement(new, "s", request, record(made, after, None))
+    assert then.unplaced == ()
+    assert plan_from_placement(applied(new, then), "s", request, record(then, applied(new, then), None)).changes == ()
