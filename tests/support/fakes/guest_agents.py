@@ -19,6 +19,10 @@ RMEM_MAX, RMEM_DEFAULT = "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/rmem
 SNMP, SOFTIRQS = "/proc/net/snmp", "/proc/softirqs"
 ENTRIES = "/proc/sys/net/core/rps_sock_flow_entries"
 
+NO_FILE = (
+    "libvirt: internal error: unable to execute QEMU agent command 'guest-file-open': failed to open file '{}' "
+    "(mode: 'r'): No such file or directory"
+)
 HUNG = Busy("guest", "libvirt: guest agent is not responding", overdue=False)
 ANSWERS = {
     "huge": "x" * 100_000_000,
@@ -72,6 +76,7 @@ class MadeUpGuest:
         self.files = {
             "/proc/sys/kernel/random/boot_id": f"{BOOT}\n",
             "/sys/devices/system/cpu/online": f"{online}\n",
+            f"{NET}/lo/ifindex": "1\n",
             f"{NET}/eth0/ifindex": "2\n",
             f"{NET}/eth0/device/modalias": "virtio:d00000001v00001AF4\n",
             ENTRIES: "0\n",
@@ -114,7 +119,7 @@ class MadeUpGuest:
                 return self.system
             case "guest-file-open":
                 if given["path"] not in self.files:
-                    raise ApplyFailed("guest", f"libvirt: failed to open file '{given['path']}'")
+                    raise ApplyFailed("guest", NO_FILE.format(given["path"]))
                 self.open[len(self.asked)] = [given["path"], ""]
                 return len(self.asked)
             case "guest-file-read":

@@ -36,7 +36,9 @@ CLOSE = "guest-file-close"
 NUMBER = re.compile(r"[0-9]{1,10}")
 _MASK = re.compile(r"[0-9a-f,]{1,2400}")
 _MAX_HANDLE = 1 << 63
-_MAX_ERROR = 200
+_MAX_ERROR = 256
+"""Characters: a refusal ends with the kernel's word, after the longest path."""
+_ABSENT = "No such file or directory"
 
 
 class Allowance:
@@ -180,6 +182,11 @@ class GuestAgent:
 
     def _wrong(self, command: str, answer: str) -> ApplyFailed:
         return ApplyFailed(self.what, f"the guest's agent answers {command} with {answer}")
+
+
+def is_absent(error: ApplyFailed) -> bool:
+    """Of a file. The agent sets no locale."""
+    return str(error.details["why"]).endswith(_ABSENT)
 
 
 def printable(text: str) -> str:

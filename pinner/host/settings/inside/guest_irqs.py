@@ -1,7 +1,8 @@
 """The vCPUs of interrupts of virtio cards (core-api/irq/irq-affinity.rst) inside guests. The guest's kernel reuses
-numbers: an interrupt is found by number, driver's name and card."""
+numbers: an interrupt is found by number and driver's name, unless another card has the card's name now."""
 
 import re
+from contextlib import suppress
 
 from pinner.host.settings.inside.agent import NUMBER, Agents, GuestAgent
 from pinner.host.settings.inside.guests import MAX_CARDS, NAME, Card, Inside, Question, conversation, written
@@ -46,7 +47,7 @@ def _of(name: str) -> tuple[int, int]:
 
 def _has_card(agent: GuestAgent, device: int, card: Card) -> bool:
     try:
-        return agent.number(f"/sys/bus/virtio/devices/virtio{device}/net/{card.interface}/ifindex") == card.index
+        return agent.number(_index_path(device, card.interface)) == card.index
     except ApplyFailed:
         return False
 
@@ -67,10 +68,16 @@ def _file(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:
     if target.part is None or target.part < 0:
         raise Invalid("guest_irq", str(target)[:80], "the number of an interrupt")
     agent, (interface, index, name) = conversation(agents, target, NAME, NUMBER, _NAME)
-    card = Card(interface, int(index))
-    if _numbers(agent).get(name) != target.part or not _has_card(agent, _of(name)[0], card):
+    if _numbers(agent).get(name) != target.part:
         raise Gone(str(target))
+    with suppress(ApplyFailed):  # the card has another name now
+        if agent.read(_index_path(_of(name)[0], interface)) != index:
+            raise Gone(str(target))
     return agent, _path(target.part)
+
+
+def _index_path(device: int, interface: str) -> str:
+    return f"/sys/bus/virtio/devices/virtio{device}/net/{interface}/ifindex"
 
 
 def _path(number: int) -> str:

@@ -9,8 +9,9 @@ from pinner.host.settings.inside.guests import (
     Inside,
     Question,
     conversation,
+    name_now,
+    present,
     queues_of,
-    require_same_card,
     written,
 )
 from pinner.host.settings.row import HostRow
@@ -35,7 +36,7 @@ def read_rfs(inside: Inside) -> GuestRfs:
 def flows_of(agents: Agents | None, target: Target) -> Number:
     """Raises Gone also where the guest has restarted."""
     agent, path = _file(agents, target)
-    return Number(agent.number(path))
+    return present(target, lambda: Number(agent.number(path)))
 
 
 def set_flows(agents: Agents | None, target: Target, wanted: Number) -> None:
@@ -50,8 +51,7 @@ def _file(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:
         agent, _ = conversation(agents, target)
         return agent, _ENTRIES
     agent, (interface, index, queue) = conversation(agents, target, NAME, NUMBER, NUMBER)
-    require_same_card(agent, target, interface, index)
-    return agent, _path(interface, int(queue))
+    return agent, _path(name_now(agent, target, interface, index), int(queue))
 
 
 def _path(interface: str, queue: int) -> str:

@@ -8,8 +8,9 @@ from pinner.host.settings.inside.guests import (
     Inside,
     Question,
     conversation,
+    name_now,
+    present,
     queues_of,
-    require_same_card,
     written,
 )
 from pinner.host.settings.row import HostRow
@@ -29,7 +30,7 @@ def read_rps(inside: Inside) -> GuestRps:
 def vcpus_of(agents: Agents | None, target: Target) -> GuestCpus:
     """Raises Gone also where the guest has restarted."""
     agent, path = _queue(agents, target)
-    return GuestCpus(agent.mask(path))
+    return present(target, lambda: GuestCpus(agent.mask(path)))
 
 
 def set_vcpus(agents: Agents | None, target: Target, wanted: GuestCpus) -> None:
@@ -43,8 +44,7 @@ def _queue(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:
     if target.part is None or target.part < 0:
         raise Invalid("guest_rps", str(target)[:80], "the number of a queue")
     agent, (interface, index) = conversation(agents, target, NAME, NUMBER)
-    require_same_card(agent, target, interface, index)
-    return agent, _path(interface, target.part)
+    return agent, _path(name_now(agent, target, interface, index), target.part)
 
 
 def _path(interface: str, queue: int) -> str:

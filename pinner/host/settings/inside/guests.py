@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
-from pinner.host.settings.inside.agent import Agents, Allowance, GuestAgent, printable
+from pinner.host.settings.inside.agent import Agents, Allowance, GuestAgent, is_absent, printable
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
@@ -32,6 +32,7 @@ _ONLINE = "/sys/devices/system/cpu/online"
 _VIRTIO_NET = "virtio:d00000001v"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 Q = TypeVar("Q")
+S = TypeVar("S", bound=State)
 _EXPECTED = "the UUID and the boot of a guest, and the name of a setting inside it"
 
 
@@ -70,22 +71,21 @@ class Inside:
 
     def _virtio_cards(self) -> Iterator[str]:
         macs = {tap.mac.lower() for tap in self.guest.taps}
-        interfaces = self.agent.call("guest-network-get-interfaces")
-        named = {
-            interface["name"]
-            for interface in (interfaces if isinstance(interfaces, list) else ())
-            if isinstance(interface, dict)
-            and isinstance(interface.get("name"), str)
-            and NAME.fullmatch(interface["name"])
-            and str(interface.get("hardware-address")).lower() in macs
-        }
-        for name in sorted(named)[:MAX_CARDS]:
+        for name in sorted({name for name, mac in _interfaces(self.agent) if mac in macs})[:MAX_CARDS]:
             try:
                 kind = self.agent.read(f"{NET}/{name}/device/modalias")
             except ApplyFailed:
                 continue  # it has no device: a bridge, bond or VLAN with the MAC address of the card
             if kind.startswith(_VIRTIO_NET):
                 yield name
+
+
+def _interfaces(agent: GuestAgent) -> Iterator[tuple[str, str]]:
+    """Names, and MAC addresses."""
+    interfaces = agent.call("guest-network-get-interfaces")
+    for each in interfaces if isinstance(interfaces, list) else ():
+        if isinstance(each, dict) and isinstance(name := each.get("name"), str) and NAME.fullmatch(name):
+            yield name, str(each.get("hardware-address")).lower()
 
 
 def queues_of(inside: Inside, read: Callable[[Card, int], Q]) -> tuple[Q, ...]:
@@ -232,10 +232,26 @@ def conversation(agents: Agents | None, target: Target, *rules: re.Pattern[str])
     return agent, words[2:]
 
 
-def require_same_card(agent: GuestAgent, target: Target, interface: str, index: str) -> None:
-    """Raises Gone where another card has its name now."""
-    if agent.read(f"{NET}/{interface}/ifindex") != index:
-        raise Gone(str(target))
+def name_now(agent: GuestAgent, target: Target, interface: str, index: str) -> str:
+    """Of a card, by its ifindex. Raises Gone where it has left the guest."""
+    for name in chain([interface], (name for name, _ in _interfaces(agent))):
+        try:
+            if agent.read(f"{NET}/{name}/ifindex") == index:
+                return name
+        except ApplyFailed as error:
+            if not is_absent(error):
+                raise
+    raise Gone(str(target))
+
+
+def present(target: Target, read: Callable[[], S]) -> S:
+    """Raises Gone where the file is absent: its queue has left the guest."""
+    try:
+        return read()
+    except ApplyFailed as error:
+        if is_absent(error):
+            raise Gone(str(target)) from None
+        raise
 
 
 @contextmanager
