@@ -15,10 +15,14 @@ _ROW = re.compile(r"^ *NET_RX:((?: +[0-9]{1,15})+) *$", re.MULTILINE)
 def _read(inside: Inside) -> GuestSoftirqs:
     text = inside.agent.read(_TABLE, MAX_TABLE)
     row = _ROW.search(text)
-    vcpus, counts = _CPU.findall(text.partition("\n")[0]), row[1].split() if row else []
-    if not counts or len(vcpus) != len(counts):
+    vcpus = [int(vcpu) for vcpu in _CPU.findall(text.partition("\n")[0])]
+    counts = [int(count) for count in row[1].split()] if row else []
+    if not counts or not len({*vcpus}) == len(vcpus) == len(counts):
         raise inside.agent.strange(_TABLE, text)
-    received = {int(vcpu): int(count) for vcpu, count in zip(vcpus, counts, strict=True) if count != "0"}
+    received = {vcpu: count for vcpu, count in zip(vcpus, counts, strict=True) if count}
+    # The kernel names each possible CPU: those that libvirt did not give to the guest have counted nothing.
+    if any(vcpu >= len(inside.guest.vcpus) for vcpu in received):
+        raise inside.agent.strange(_TABLE, text)
     return GuestSoftirqs(inside.guest.uuid, inside.guest.name, inside.boot, received)
 
 

@@ -26,6 +26,13 @@ def test_a_guest_with_one_vcpu_is_not_asked():
     assert (read(made, vcpus=1), made.asked) == ((), [])
 
 
+def test_vcpus_that_the_guest_lacks_and_its_kernel_could_have_are_left_out():
+    """The kernel names each possible CPU."""
+    made = MadeUpGuest()
+    made.files[SOFTIRQS] = "CPU0 CPU3 CPU4 CPU255\nNET_RX: 90 7 0 0\n"
+    assert read(made) == (GuestSoftirqs(UUID, "g1", BOOT, {0: 90, 3: 7}),)
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -36,6 +43,10 @@ def test_a_guest_with_one_vcpu_is_not_asked():
         f"CPU0\nNET_RX: {'9' * 5000}\n",
         "\x1b[2J",
         "NET_RX: 1",
+        "CPU0 CPU4\nNET_RX: 1 1\n",
+        "CPU0 CPU77777\nNET_RX: 1 1\n",
+        "CPU0 CPU0\nNET_RX: 1 2\n",
+        "CPU0 CPU00\nNET_RX: 1 2\n",
     ],
 )
 def test_a_strange_table_is_not_known(content):
