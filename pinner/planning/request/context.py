@@ -121,8 +121,7 @@ class Context:
     joined: Roles | None = None
     """The host's strategy has these; another one places these guests beside them."""
     taken: CpuSet = CpuSet()
-    """CPUs that other guests have to themselves: of another strategy of this plan, without a place, or not of this
-    request."""
+    """CPUs that other guests have alone: of another strategy of this plan, without a place, or not of this request."""
     bounds: Mapping[str, NumaBound] = field(default_factory=dict)
     """By UUID."""
     cores: Mapping[str, CpuSet] = field(default_factory=dict)
@@ -191,8 +190,11 @@ class Context:
 
     @cached_property
     def irqs(self) -> Mapping[TargetKey, DeviceIrq]:
-        irqs = self.snapshot.irqs or DeviceIrqs()
-        return {irq.target.key: irq for irq in irqs.irqs}
+        return {irq.target.key: irq for irq in (self.snapshot.irqs or DeviceIrqs()).irqs}
+
+    @cached_property
+    def wanted_irqs(self) -> dict[str, Mapping[Target, Wanted]]:
+        return {}  # Of interrupts inside guests, by UUID: the first change of a guest that is judged fills it.
 
     @cached_property
     def of_others(self) -> CpuSet:
@@ -393,7 +395,6 @@ def _by_key(values: Iterable[T], key: Callable[[T], Any]) -> tuple[T, ...]:
 
 
 def roles_now(context: Context) -> Roles:
-    snapshot, allocatable = context.snapshot, context.allocatable
-    vcpus = vcpu_cpus(snapshot)
-    emulators = emulator_cpus(snapshot) - vcpus
-    return Roles(allocatable.online - vcpus - emulators - allocatable.reserved, emulators, vcpus)
+    vcpus = vcpu_cpus(context.snapshot)
+    emulators = emulator_cpus(context.snapshot) - vcpus
+    return Roles(context.allocatable.online - vcpus - emulators - context.allocatable.reserved, emulators, vcpus)

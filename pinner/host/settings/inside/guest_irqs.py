@@ -15,8 +15,9 @@ from pinner.model.states import GuestCpus
 MAX_TABLE = 1 << 19
 """Bytes of /proc/interrupts."""
 _TABLE = "/proc/interrupts"
-_DRIVER = r"virtio([0-9]{1,4})-(?:input|output)\.([0-9]{1,4})"
-_ROW = re.compile(rf"^ *([0-9]{{1,6}}):.* ({_DRIVER})$", re.MULTILINE)
+_DRIVER = r"virtio(?:0|[1-9][0-9]{0,3})-(?:input|output)\.(?:0|[1-9][0-9]{0,3})"
+"""A number with zeros in front would name the same queue once more."""
+_ROW = re.compile(rf"^ *(0|[1-9][0-9]{{0,5}}):.* ({_DRIVER})$", re.MULTILINE)
 _NAME = re.compile(_DRIVER)
 
 
@@ -26,6 +27,9 @@ def read_irqs(inside: Inside) -> GuestIrqs:
     irqs: list[GuestIrq] = []
     for card in inside.cards:
         device = next((each for each in devices if _has_card(inside.agent, each, card)), None)
+        if device is None:
+            continue
+        devices.remove(device)
         for name, number in numbers.items():
             # A card could show any number of queues.
             if _of(name)[0] == device and (queue := _of(name)[1]) < len(inside.online):

@@ -23,7 +23,9 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
     irqs = guest_of(change.target, context.snapshot.guest_irqs)
     if why := why_left_out(irqs, plan, context):
         return why
-    wanted = next(want for want in _wanted(irqs) if want.target == change.target)
+    if irqs.guest not in context.wanted_irqs:
+        context.wanted_irqs[irqs.guest] = {want.target: want for want in _wanted(irqs)}
+    wanted = context.wanted_irqs[irqs.guest][change.target]
     if wanted.reason == STAYS:
         return f"its vCPUs {change.before} were chosen already"
     if change.after != wanted.state:
@@ -34,10 +36,10 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
 def _wanted(irqs: GuestIrqs) -> Iterator[Wanted]:
     """The receiving and the sending interrupt of a queue get the same vCPU. The last vCPU comes first: most other
     interrupts of a guest go to the first one."""
-    queues = sorted({(irq.index, irq.queue) for irq in irqs.irqs})
+    queues = {queue: place for place, queue in enumerate(sorted({(irq.index, irq.queue) for irq in irqs.irqs}))}
     vcpus = sorted(irqs.online)
     for irq in irqs.irqs:
-        place = queues.index((irq.index, irq.queue)) * len(vcpus) // len(queues)
+        place = queues[irq.index, irq.queue] * len(vcpus) // len(queues)
         is_free = irqs.online <= irq.vcpus
         own = CpuSet.of([vcpus[-1 - place]]) if is_free else irq.vcpus
         yield Wanted(irqs.target(irq), CpuSet(), _WHY if is_free else STAYS, GuestCpus(own))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.fakes.guest_agents import ANSWERS, BOOT, HUNG, INTERRUPTS, UUID, MadeUpGuest, guest, irq_path, table
+from support.fakes.guest_agents import ANSWERS, BOOT, HUNG, INTERRUPTS, MAC, UUID, MadeUpGuest, guest, irq_path, table
 from support.hosts import cpus
 
 from pinner.host.inventory import LIVE
@@ -43,6 +43,16 @@ def test_only_as_many_queues_as_vcpus_of_cards_that_libvirt_knows_are_read():
     assert (read(made).irqs, read(made).unread) == ((), "")
 
 
+def test_two_cards_that_claim_a_device_get_its_interrupts_once():
+    made = MadeUpGuest()
+    made.interfaces.append({"name": "eth1", "hardware-address": MAC})
+    made.files |= {path.replace("eth0", "eth1"): text for path, text in made.files.items() if "eth0" in path}
+    assert [(irq.number, irq.interface) for irq in read(made, taps=guest().taps * 2).irqs] == [
+        (27, "eth0"),
+        (28, "eth0"),
+    ]
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -53,10 +63,13 @@ def test_only_as_many_queues_as_vcpus_of_cards_that_libvirt_knows_are_read():
         " 27: 1 virtio99999-input.0\n",
         " 27: 1 virtio1-input.-1\n",
         " ٢٧: 1 virtio1-input.0\n",
+        " 27: 1 virtio1-input.00\n",
+        " 27: 1 virtio01-input.0\n",
+        " 027: 1 virtio1-input.0\n",
         "27" * 200_000,
         "27: " + "virtio1-input.0 " * 30_000 + "x",
     ],
-    ids=range(9),
+    ids=range(12),
 )
 def test_a_strange_table_has_no_interrupts(content):
     made = MadeUpGuest()
@@ -125,7 +138,14 @@ def test_another_interrupt_with_its_number_is_left_alone(target):
 
 
 @pytest.mark.parametrize(
-    "owner", ["", f"{UUID} {BOOT} eth0 2", f"{UUID} {BOOT} eth0 2 ../../x", f"{UUID} {BOOT} .. 2 x"]
+    "owner",
+    [
+        "",
+        f"{UUID} {BOOT} eth0 2",
+        f"{UUID} {BOOT} eth0 2 ../../x",
+        f"{UUID} {BOOT} .. 2 x",
+        f"{UUID} {BOOT} eth0 2 virtio1-input.00",
+    ],
 )
 def test_an_owner_that_names_no_interrupt_is_refused_before_the_guest_is_asked(owner):
     made = MadeUpGuest()

@@ -13,6 +13,7 @@ from pinner.model.settings.inside import GuestIrq, GuestIrqs
 from pinner.model.states import GuestCpus
 from pinner.planning import admission, planner
 from pinner.planning.admission import Past, identified
+from pinner.planning.settings.inside import guest_irqs
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 GUEST = hosts.guest(1, 8, cpus("0-15"))
@@ -79,6 +80,15 @@ def test_more_queues_than_vcpus_share_them_evenly():
 def test_vcpus_that_were_chosen_stay():
     assert changed(irqs(2, vcpus="0-3")) == {}
     assert changed(irqs(1, virtio0_input_0="2")) == {"virtio0-output.0": "7"}
+
+
+def test_what_a_guest_gets_is_found_once_and_not_for_each_change(monkeypatch):
+    found, calls, wanted = irqs(8, 2), [], guest_irqs._wanted
+    made = plan(found)
+    monkeypatch.setattr(guest_irqs, "_wanted", lambda each: calls.append(each.guest) or wanted(each))
+    known, _ = identified(made, host(found))
+    admission.require_permitted(known, host(found), Past(), migrate_memory=False)
+    assert calls == [GUEST.uuid]
 
 
 @pytest.mark.parametrize(
