@@ -92,6 +92,8 @@ class MadeUpGuest:
         }
         self.interfaces = [{"name": "eth0", "hardware-address": MAC}, {"name": "lo", "hardware-address": "00:00:00"}]
         self.hostile = {}
+        self.refused = {}
+        """The agent's words, by path."""
         self.system = {"id": "debian", "pretty-name": "Debian GNU/Linux 12 (bookworm)"}
         self.asked = []
         self.open = {}
@@ -118,8 +120,8 @@ class MadeUpGuest:
             case "guest-get-osinfo":
                 return self.system
             case "guest-file-open":
-                if given["path"] not in self.files:
-                    raise ApplyFailed("guest", NO_FILE.format(given["path"]))
+                if given["path"] in self.refused or given["path"] not in self.files:
+                    raise ApplyFailed("guest", self.refused.get(given["path"], NO_FILE.format(given["path"])))
                 self.open[len(self.asked)] = [given["path"], ""]
                 return len(self.asked)
             case "guest-file-read":

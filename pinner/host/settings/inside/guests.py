@@ -74,7 +74,9 @@ class Inside:
         for name in sorted({name for name, mac in _interfaces(self.agent) if mac in macs})[:MAX_CARDS]:
             try:
                 kind = self.agent.read(f"{NET}/{name}/device/modalias")
-            except ApplyFailed:
+            except ApplyFailed as error:
+                if not is_absent(error):
+                    raise
                 continue  # it has no device: a bridge, bond or VLAN with the MAC address of the card
             if kind.startswith(_VIRTIO_NET):
                 yield name
@@ -96,12 +98,12 @@ def queues_of(inside: Inside, read: Callable[[Card, int], Q]) -> tuple[Q, ...]:
 
 
 def _queues(card: Card, most: int, read: Callable[[Card, int], Q]) -> Iterator[Q]:
-    """The agent cannot list a folder, so the first error ends the queues."""
+    """The agent cannot list a folder, so the first absent one ends the queues."""
     for number in range(most):
         try:
             queue = read(card, number)
-        except ApplyFailed:
-            if number == 0:
+        except ApplyFailed as error:
+            if number == 0 or not is_absent(error):
                 raise
             return
         yield queue
@@ -227,7 +229,7 @@ def conversation(agents: Agents | None, target: Target, *rules: re.Pattern[str])
     if len(words) != len(rules) or not all(rule.fullmatch(word) for rule, word in zip(rules, words, strict=True)):
         raise Invalid(target.kind, str(target)[:80], _EXPECTED)
     agent = agent_of(agents, words[0], str(target))
-    if agent.read(_BOOT) != words[1]:
+    if agent.matching(_UUID, _BOOT) != words[1]:
         raise Gone(str(target))
     return agent, words[2:]
 
@@ -236,7 +238,7 @@ def name_now(agent: GuestAgent, target: Target, interface: str, index: str) -> s
     """Of a card, by its ifindex. Raises Gone where it has left the guest."""
     for name in chain([interface], (name for name, _ in _interfaces(agent))):
         try:
-            if agent.read(f"{NET}/{name}/ifindex") == index:
+            if agent.number(f"{NET}/{name}/ifindex") == int(index):
                 return name
         except ApplyFailed as error:
             if not is_absent(error):

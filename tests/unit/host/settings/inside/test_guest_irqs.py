@@ -105,6 +105,18 @@ def test_a_hostile_answer_is_an_error_of_this_guest_alone(answer):
     assert made.files[irq_path(27)] == "0-3\n"
 
 
+def test_a_refusal_is_no_absence():
+    made = MadeUpGuest()
+    made.refused["/sys/bus/virtio/devices/virtio1/net/eth0/ifindex"] = "Too many open files"
+    with pytest.raises(ApplyFailed, match="Too many open files"):
+        guest_irqs.vcpus_of(made, TARGET)
+    assert "Too many open files" in read(made).unread
+    made.refused.clear()
+    made.files["/proc/sys/kernel/random/boot_id"] = ""
+    with pytest.raises(ApplyFailed, match="boot_id has ''"):
+        guest_irqs.vcpus_of(made, TARGET)
+
+
 def test_an_interrupt_gets_its_vcpu_and_its_former_list_back():
     made = MadeUpGuest(queues=2)
     for vcpus in ("3", "0-3"):

@@ -52,6 +52,15 @@ def test_a_card_with_a_queue_for_each_vcpu_needs_no_rps(queues):
     assert (found.queues, found.unread) == ((), "")
 
 
+@pytest.mark.parametrize("path", [queue_path(2), f"{NET}/eth0/device/modalias"])
+def test_a_guest_that_refuses_a_file_is_unread(path):
+    """A card with a queue for each vCPU looked like one with fewer."""
+    made = MadeUpGuest(queues=4)
+    made.refused[path] = "Too many open files"
+    (found,) = read(made)
+    assert (found.queues, "Too many open files" in found.unread) == ((), True)
+
+
 def test_only_virtio_cards_of_libvirt_are_read():
     made = MadeUpGuest()
     made.interfaces += [
