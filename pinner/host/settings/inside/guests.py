@@ -1,5 +1,6 @@
 """Reads settings inside guests for a snapshot, and finds one of them again for a run."""
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,10 +22,13 @@ MAX_CARDS = 16
 MAX_QUEUES = 256
 ALL_SECONDS = 15.0
 """After that a snapshot asks no further guest."""
+SLOW = 0.25
+"""Seconds of a conversation. Guests that need more have one allowance together."""
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 """Seconds for which a guest is not asked after its agent was too slow; doubled."""
 NET = "/sys/class/net"
 NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,15}")
+_SLOW_ONES, _NAMED = "slow guests", 3
 _LONG_WAIT = 1.0
 """Seconds. libvirt knows at once that no agent runs: that delays no snapshot."""
 _BOOT = "/proc/sys/kernel/random/boot_id"
@@ -124,14 +128,25 @@ class _Pause:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A guest's last conversation; both times in seconds."""
+
+    name: str
+    at: float
+    seconds: float
+
+
 class InsideReader:
-    """A guest that does not answer in time, or slowly again and again, is not asked for a while."""
+    """A guest that does not answer in time, or slowly again and again, is not asked for a while. The guest whose last
+    conversation is the oldest comes first."""
 
     def __init__(self, agents: Agents, clock: Callable[[], float] = time.monotonic) -> None:
         self._agents = agents
         self._clock = clock
         self._allowance = Allowance(clock)
         self._pauses: dict[str, _Pause] = {}
+        self._asked: dict[str, _Asked] = {}
 
     def read(self, guests: Iterable[Guest], questions: Mapping[str, Question]) -> dict[str, tuple[GuestSettings, ...]]:
         """Asks guests with a card."""
@@ -139,7 +154,11 @@ class InsideReader:
         chosen = [guest for guest in guests if guest.state == "running" and not guest.unread and guest.taps]
         paused = {guest.uuid: self._pauses.get(guest.uuid) for guest in chosen}
         self._pauses = {uuid: pause for uuid, pause in paused.items() if pause}
-        answers = [self._ask(guest, _for(guest, questions), end) for guest in chosen]
+        asked = {guest.uuid: self._asked.get(guest.uuid, _Asked(guest.name, -math.inf, 0)) for guest in chosen}
+        self._asked = asked
+        in_turn = sorted(chosen, key=lambda guest: asked[guest.uuid].at)
+        told = {guest.uuid: self._ask(guest, _for(guest, questions), end) for guest in in_turn}
+        answers = [told[guest.uuid] for guest in chosen]
         return {kind: tuple(answer[kind] for answer in answers if kind in answer) for kind in questions}
 
     def _ask(self, guest: Guest, questions: Mapping[str, Question], end: float) -> dict[str, GuestSettings]:
@@ -150,13 +169,17 @@ class InsideReader:
             return {kind: _unread(question, guest, why) for kind, question in questions.items()}
         agent = agent_of(self._agents, guest.uuid, f"guest {guest.name}", self._clock)
         answers, is_busy = _answers(guest, agent, questions)
-        late = is_busy and self._clock() - now >= _LONG_WAIT
+        seconds = self._clock() - now
+        late = is_busy and seconds >= _LONG_WAIT
+        self._asked[guest.uuid] = _Asked(guest.name, now, seconds)
         # Every snapshot of the host waits for the answers of a guest, in time or not.
-        self._allowance.spend(guest.uuid, self._clock() - now)
+        self._allowance.spend(guest.uuid, seconds)
+        if seconds > SLOW:
+            self._allowance.spend(_SLOW_ONES, seconds)
         if late or self._allowance.is_spent(guest.uuid):
             pause = self._pauses.get(guest.uuid)
-            seconds = min(2 * pause.seconds, LONGEST_PAUSE) if pause else FIRST_PAUSE
-            self._pauses[guest.uuid] = _Pause(self._clock() + seconds, seconds)
+            wait = min(2 * pause.seconds, LONGEST_PAUSE) if pause else FIRST_PAUSE
+            self._pauses[guest.uuid] = _Pause(self._clock() + wait, wait)
         elif not any(answer.unread for answer in answers.values()):
             self._pauses.pop(guest.uuid, None)
         return answers
@@ -164,10 +187,17 @@ class InsideReader:
     def _why_not(self, guest: Guest, end: float) -> str:
         pause, now = self._pauses.get(guest.uuid), self._clock()
         if now >= end:
-            return "other guests' agents took too long"
+            return f"the agents of {self._slow_ones() or 'other guests'} took too long"
         if pause and now < pause.until:
             return f"its agent did not answer in time, or slowly; it is asked again in {pause.until - now:.0f} s"
+        asked = self._asked.get(guest.uuid)
+        if asked and asked.seconds > SLOW and self._allowance.is_spent(_SLOW_ONES):
+            return f"the agents of {self._slow_ones()} answer slowly, and are not asked now"
         return ""
+
+    def _slow_ones(self) -> str:
+        names = sorted(asked.name for asked in self._asked.values() if asked.seconds > SLOW)
+        return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def _for(guest: Guest, questions: Mapping[str, Question]) -> dict[str, Question]:
