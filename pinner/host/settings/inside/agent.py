@@ -97,15 +97,18 @@ class LimitedAgents:
 class GuestAgent:
     """One conversation. Every method raises Gone, Busy and ApplyFailed."""
 
-    def __init__(self, what: str, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, what: str, ask: Ask, clock: Callable[[], float] = time.monotonic, seconds: float = SECONDS
+    ) -> None:
         self.what = what
         self._ask = ask
         self._clock = clock
-        self._end = clock() + SECONDS
+        self._seconds = seconds
+        self._end = clock() + seconds
 
     def call(self, command: str, **arguments: object) -> Any:
         if self._clock() >= self._end and command != CLOSE:
-            raise Busy(self.what, f"the guest's agent needs more than {SECONDS:g} s", overdue=False)
+            raise Busy(self.what, f"the guest's agent needs more than {self._seconds:g} s", overdue=False)
         request = {"execute": command} | ({"arguments": arguments} if arguments else {})
         try:
             answer = self._ask(json.dumps(request))

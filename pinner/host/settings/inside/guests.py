@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import TypeVar
 
-from pinner.host.settings.inside.agent import Agents, Allowance, GuestAgent, is_absent, printable
+from pinner.host.settings.inside.agent import SECONDS, Agents, Allowance, GuestAgent, is_absent, printable
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
@@ -167,7 +167,8 @@ class InsideReader:
             return {}
         if why := self._why_not(guest, end):
             return {kind: _unread(question, guest, why) for kind, question in questions.items()}
-        agent = agent_of(self._agents, guest.uuid, f"guest {guest.name}", self._clock)
+        most = SLOW if self._allowance.is_spent(_SLOW_ONES) else SECONDS
+        agent = agent_of(self._agents, guest.uuid, f"guest {guest.name}", self._clock, most)
         answers, is_busy = _answers(guest, agent, questions)
         seconds = self._clock() - now
         late = is_busy and seconds >= _LONG_WAIT
@@ -246,10 +247,16 @@ def _unread(question: Question, guest: Guest, why: str) -> GuestSettings:
     return question.value(guest.uuid, guest.name, unread=why)
 
 
-def agent_of(agents: Agents | None, guest: str, what: str, clock: Callable[[], float] = time.monotonic) -> GuestAgent:
+def agent_of(
+    agents: Agents | None,
+    guest: str,
+    what: str,
+    clock: Callable[[], float] = time.monotonic,
+    seconds: float = SECONDS,
+) -> GuestAgent:
     if agents is None:
         raise ApplyFailed(what, "the agents of guests cannot be reached without libvirt")
-    return GuestAgent(what, lambda command: agents.ask_guest_agent(guest, command), clock)
+    return GuestAgent(what, lambda command: agents.ask_guest_agent(guest, command), clock, seconds)
 
 
 def conversation(agents: Agents | None, target: Target, *rules: re.Pattern[str]) -> tuple[GuestAgent, list[str]]:

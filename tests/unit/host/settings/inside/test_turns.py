@@ -15,20 +15,20 @@ PASSES = 20
 class Agents:
     """The slow guests need 0.28 s a command, nearly all of the time of a conversation."""
 
-    def __init__(self):
-        self.now, self._made = 0.0, MadeUpGuest()
+    def __init__(self, slow):
+        self.now, self._made, self._slow = 0.0, MadeUpGuest(), slow
 
     def clock(self):
         return self.now
 
     def ask_guest_agent(self, which, command):
-        self.now += 0.28 if NAMES[which] in SLOW else 0.001
+        self.now += 0.28 if NAMES[which] in self._slow else 0.001
         return self._made.ask_guest_agent(which, command)
 
 
-def passes():
+def passes(slow=SLOW):
     """The reasons by guest for each of the snapshots, one a minute, and the seconds that each took."""
-    agents = Agents()
+    agents = Agents(slow)
     reader = InsideReader(agents, agents.clock)
     for _ in range(PASSES):
         began = agents.now
@@ -46,6 +46,12 @@ def test_guests_that_answer_slowly_delay_the_others_once():
     assert {why for unread, _ in later for why in unread.values()} == {
         "the agents of g1, g2, g3 and 1 more answer slowly, and are not asked now"
     }
+
+
+def test_many_guests_that_are_not_known_yet_as_slow_delay_the_others_for_two_snapshots():
+    slow = {f"g{number}" for number in range(1, 21)}
+    _, _, *later = passes(slow)
+    assert {name for unread, _ in later for name in unread} == slow
 
 
 def test_guests_that_answer_slowly_take_turns_in_the_time_of_one():
