@@ -47,6 +47,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.changes import require_free
 from pinner.planning.policy.release import past_of
+from pinner.planning.settings.inside.misfits import misfits
 
 LOG = logging.getLogger(__name__)
 _EXPLAINED = 512
@@ -349,7 +350,8 @@ def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admissi
 
     owners = {change.target.owner for change in known.changes}
     unread = {guest.uuid: guest.unread for guest in snapshot.guests if guest.unread and guest.uuid in owners}
-    return Admission(known, ended, unread, require_permission)
+    unfit = misfits(known, snapshot)
+    return Admission(known, ended - unfit.keys(), unread, unfit, require_permission)
 
 
 def require_settings(plan: Plan, inventory: Callable[[frozenset[TargetKind]], Snapshot]) -> None:

@@ -17,6 +17,7 @@ from pinner.apply.undo.undoing import Undoing, undoable, with_prior_facts
 from pinner.model.change import AffinityChange, Change, PlannedChange, Target, are_independent, contiguous
 from pinner.model.errors import (
     NOTHING_CHANGED,
+    ApplyFailed,
     Blocked,
     Busy,
     Gone,
@@ -122,7 +123,8 @@ def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterat
 
 
 def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime, admission: Admission) -> Iterator[Entry]:
-    """Ended targets begin as ``gone``, unreadable guests as ``failed``: so a recovery knows: no rule was applied."""
+    """Ended targets begin as ``gone``, unreadable guests and unfit changes as ``failed``: so a recovery knows: no rule
+    was applied."""
     guests = {change.target.owner for change in changes if run.persist and change.target.kind in DEFINED}
     definitions = {guest: host.guests.definition(guest) for guest in guests - admission.unread.keys()}
     for seq, change in enumerate(changes, start=1):
@@ -137,9 +139,11 @@ def _first_state(target: Target, admission: Admission) -> tuple[EntryState, str]
         if target in admission.ended:
             raise Gone(str(target))
         require_read(target, admission.unread)
+        if why := admission.unfit.get(target):
+            raise ApplyFailed(str(target), why)
     except Gone as error:
         return "gone", words(error)
-    except Busy as error:
+    except (Busy, ApplyFailed) as error:
         return "failed", words(error)
     return "intent", ""
 
@@ -215,13 +219,14 @@ def changes_to_make(
 
 
 def _inspected(change: PlannedChange, host: Host, *, by_hand: bool) -> steps.Inspection:
-    """A setting that cannot be read now counts as not changed: the run reads it again, and fails for it alone. A
-    placement ``by_hand`` makes pins pinner's, whoever made them. Raises Gone."""
+    """A setting that cannot be read now counts as not changed: the run reads it again, and fails for it alone. What a
+    guest says of its inside makes no plan stale, but fails alone, too. A placement ``by_hand`` makes pins pinner's,
+    whoever made them. Raises Gone."""
     try:
         inspection = steps.inspect(change, host)
         if by_hand and isinstance(change, AffinityChange) and change.target.kind in PINNED:
             return replace(inspection, is_made=inspection.is_made and is_named(change, host))
-        return inspection
+        return replace(inspection, stale=tuple) if change.target.kind in INSIDE else inspection
     except PinnerError as error:
         if isinstance(error, Gone) or change.target.kind not in SETTINGS:
             raise

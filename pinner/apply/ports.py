@@ -203,6 +203,8 @@ class Admission:
     """Processes and settings that the agent's inventory lacks: no rules were applied, so nobody makes their changes."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """Guests (by UUID) that cannot be read now, and why. Their changes, without the rules applied, fail alone."""
+    unfit: Mapping[Target, str] = field(default_factory=dict)
+    """What does not fit what a guest says of its inside now, and why. These changes fail alone."""
     require_permitted: Callable[[], None] = lambda: None
     """Raises Refused or NovaConflict for a change against the agent's rules, after the plan is known not to be stale.
     By default the plan is this process's own."""

@@ -101,7 +101,9 @@ class Transaction:
         """All missing answers of an all-or-nothing run are noted, so that the next run leaves these guests out."""
         if self._is_independent or self._resumed:
             return False
-        for group, (entry, error) in unanswering(self._entries, self._host, self._unread).items():
+        failed = (entry for entry in self._entries if self._run.all_or_nothing and entry.state == "failed")
+        missing = {group_of(entry.change.target): (entry, entry.error) for entry in failed}
+        for group, (entry, error) in (missing | unanswering(self._entries, self._host, self._unread)).items():
             self._errors[entry.seq] = error
             self._failures[group] = (entry, error)
         return bool(self._failures)
@@ -135,6 +137,8 @@ class Transaction:
         if step.entry.state == "gone" and target.kind in ALONE:
             return self._note(step.entry, "gone", step.entry.error)
         require_read(target, self._unread)
+        if step.entry.state == "failed":
+            raise PinnerError(step.entry.error)  # it is unfit, see Admission
         try:
             if target.kind in DEFINED and group_of(target) not in self._begun:
                 self._host.guests.require_answering(target)

@@ -12,7 +12,7 @@ from pinner.apply import executor, steps
 from pinner.apply.recover import recover
 from pinner.model.change import Target, group_of
 from pinner.model.errors import ApplyFailed, Gone, Invalid, Refused, StalePlan
-from pinner.model.kinds import KINDS, SETTINGS
+from pinner.model.kinds import INSIDE, KINDS, SETTINGS
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
@@ -22,6 +22,7 @@ from pinner.planning import admission, planner
 from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record
 from pinner.planning.request.processes import pruned
+from pinner.planning.settings.inside.misfits import misfits
 from pinner.render import shell, text
 from pinner.store.journal.journal import StoredJournal
 
@@ -104,6 +105,9 @@ def test_the_agent_refuses_other_states_and_what_nobody_asked_for(case):
         return replace(made, changes=(replace(case.change, **more),))
 
     for why, state in case.bad.items():
+        if case.kind in INSIDE:
+            assert why in misfits(forged(after=state), case.taken)[case.target]
+            continue
         with pytest.raises(Refused, match=why):
             permit(forged(after=state), case.taken)
     with pytest.raises(Refused, match="does not ask for"):
@@ -200,13 +204,16 @@ def test_a_value_that_the_kernel_changes_leaves_the_first_one(case, host, journa
     assert host.states[case.target] == case.before
 
 
-def test_a_plan_for_another_value_is_stale(case, host, journal):
+def test_a_plan_for_another_value_is_stale_or_fails_inside_a_guest(case, host, journal):
     host.states[case.target] = FOREIGN
     plan = host.plan(case.change)
-    with pytest.raises(StalePlan) as stale:
-        executor.apply(plan, make_run("run-1"), host, journal, lambda: NOON, lambda entry, total: None)
-    assert f"'{FOREIGN}', no longer '{case.before}'" in str(stale.value)
-    assert host.writes == []
+    try:
+        run = executor.apply(plan, make_run("run-1"), host, journal, lambda: NOON, lambda entry, total: None)
+        why = run.error if run.state == "undone" else ""
+    except StalePlan as stale:
+        why = str(stale)
+    assert (f"'{FOREIGN}', no longer '{case.before}'" in why, host.writes) == (True, [])
+    assert ("another program changed it just now" in why) == (case.kind in INSIDE)
 
 
 def test_a_target_that_has_ended_is_gone_and_delays_nothing(case, host, journal):

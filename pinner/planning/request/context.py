@@ -193,10 +193,6 @@ class Context:
         return {irq.target.key: irq for irq in (self.snapshot.irqs or DeviceIrqs()).irqs}
 
     @cached_property
-    def wanted_irqs(self) -> dict[str, Mapping[Target, Wanted]]:
-        return {}  # Of interrupts inside guests, by UUID: the first change of a guest that is judged fills it.
-
-    @cached_property
     def of_others(self) -> CpuSet:
         """CPUs that vCPUs of guests have to themselves which this request does not place."""
         pinned = union(each.cpus for each in self.allocatable.restrictions if each.guest)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pinner.model.change import StateChange, Target
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
@@ -46,3 +46,5 @@ class PlanRow:
     noun: str = ""
     expected: str = ""
     """Where the snapshot lacks the kind."""
+    wanted: Callable[[Any], Iterable[Wanted]] | None = None
+    """Of a setting inside guests: what one guest gets by its GuestSettings."""

@@ -1,32 +1,44 @@
 """What the settings inside guests have in common: a guest's owner has chosen what is set already, so it stays."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
-from pinner.model.change import Target
+from pinner.model.change import StateChange, Target, group_of
+from pinner.model.kinds import KINDS, TargetKind
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
-from pinner.model.settings.inside import GuestSettings
+from pinner.model.states import State
 from pinner.planning.available.exclusions import is_excluded_guest
 from pinner.planning.request.context import Context
-from pinner.planning.settings.row import Additions
+from pinner.planning.settings.row import Additions, PlanRow
 
 STAYS = "in place"
-EXPECTED = (
+_EXPECTED = (
     "a host that asks the agents of its guests; set [libvirt] guest_agents = true in its pinner.conf, restart "
     "pinner there, and take a new snapshot"
 )
-G = TypeVar("G", bound=GuestSettings)
 
 
-def additions(
-    noun: str, guests: Sequence[G] | None, wanted: Callable[[G], Iterable[Wanted]], plan: Plan, context: Context
+def row(
+    kind: TargetKind,
+    noun: str,
+    wanted: Callable[[Any], Iterable[Wanted]],
+    commands: Callable[[Target, State], Iterator[str]],
+) -> PlanRow:
+    added = partial(_additions, kind, noun, wanted)
+    return PlanRow(_objection, commands, added, f"{noun} inside guests", _EXPECTED, wanted)
+
+
+def _additions(
+    kind: TargetKind, noun: str, wanted: Callable[[Any], Iterable[Wanted]], plan: Plan, context: Context
 ) -> Additions:
-    whys = {guest.guest: why_left_out(guest, plan, context) for guest in guests or ()}
-    chosen = [(guest.name, tuple(wanted(guest))) for guest in guests or () if not whys[guest.guest]]
+    guests = getattr(context.snapshot, KINDS[kind].module) or ()
+    whys = {guest.guest: _why_left_out(guest.guest, plan, context) or guest.unread for guest in guests}
+    chosen = [(guest.name, tuple(wanted(guest))) for guest in guests if not whys[guest.guest]]
     return Additions(
         wanted=tuple(want for _, wants in chosen for want in wants),
         skipped=tuple(
-            LeftOut(guest.as_target, f"its {noun} stays: {why}") for guest in guests or () if (why := whys[guest.guest])
+            LeftOut(guest.as_target, f"its {noun} stays: {why}") for guest in guests if (why := whys[guest.guest])
         ),
         warnings=tuple(
             f"guest {name}: this changes the inside of the guest, until the guest restarts"
@@ -36,16 +48,15 @@ def additions(
     )
 
 
-def guest_of(target: Target, guests: Sequence[G] | None) -> G:
-    """Of a target that the snapshot has."""
-    uuid = target.owner.partition(" ")[0]
-    return next(guest for guest in guests or () if guest.guest == uuid)
+def _objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """What the guest says is no objection: see ``misfits``."""
+    return _why_left_out(group_of(change.target).owner, plan, context)
 
 
-def why_left_out(settings: GuestSettings, plan: Plan, context: Context) -> str:
-    guest = next((each for each in context.snapshot.guests if each.uuid == settings.guest), None)
+def _why_left_out(uuid: str, plan: Plan, context: Context) -> str:
+    guest = next((each for each in context.snapshot.guests if each.uuid == uuid), None)
     if guest is None or is_excluded_guest(guest, plan.request):
         return "the guest is excluded"
     if plan.request.guests and not {guest.name, guest.uuid} & {*plan.request.guests}:
         return "the request names other guests"
-    return settings.unread
+    return ""

@@ -3,31 +3,14 @@
 from collections.abc import Iterator
 from shlex import quote
 
-from pinner.model.change import StateChange, Target
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan.plan import Plan, Wanted
+from pinner.model.plan.plan import Wanted
 from pinner.model.settings.inside import FLOWS, GuestRfs
 from pinner.model.states import Number, State
-from pinner.planning.request.context import Context
-from pinner.planning.settings.inside.common import EXPECTED, STAYS, additions, guest_of, why_left_out
-from pinner.planning.settings.row import Additions, PlanRow
+from pinner.planning.settings.inside.common import STAYS, row
 
 _WHY = "the vCPU of the program that reads a flow takes its packets"
-
-
-def _additions(plan: Plan, context: Context) -> Additions:
-    return additions("RFS", context.snapshot.guest_rfs, _wanted, plan, context)
-
-
-def _objection(change: StateChange, plan: Plan, context: Context) -> str:
-    rfs = guest_of(change.target, context.snapshot.guest_rfs)
-    if why := why_left_out(rfs, plan, context):
-        return why
-    if change.before != Number(0):
-        return f"it has {change.before} flows already"
-    if change.after != FLOWS:
-        return f"a plan gives it {FLOWS} flows, and no other number"
-    return ""
 
 
 def _wanted(rfs: GuestRfs) -> Iterator[Wanted]:
@@ -45,4 +28,4 @@ def _commands(target: Target, state: State) -> Iterator[str]:
         yield f"# inside the guest: echo {state} > {path}"
 
 
-ROW = PlanRow(_objection, _commands, _additions, "RFS inside guests", EXPECTED)
+ROW = row("guest_rfs", "RFS", _wanted, _commands)

@@ -3,29 +3,12 @@
 from collections.abc import Iterator
 from shlex import quote
 
-from pinner.model.change import StateChange, Target
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan.plan import Plan, Wanted
+from pinner.model.plan.plan import Wanted
 from pinner.model.settings.inside import GuestRps
 from pinner.model.states import GuestCpus, State
-from pinner.planning.request.context import Context
-from pinner.planning.settings.inside.common import EXPECTED, STAYS, additions, guest_of, why_left_out
-from pinner.planning.settings.row import Additions, PlanRow
-
-
-def _additions(plan: Plan, context: Context) -> Additions:
-    return additions("RPS", context.snapshot.guest_rps, _wanted, plan, context)
-
-
-def _objection(change: StateChange, plan: Plan, context: Context) -> str:
-    rps = guest_of(change.target, context.snapshot.guest_rps)
-    if why := why_left_out(rps, plan, context):
-        return why
-    if change.before != GuestCpus(CpuSet()):
-        return f"its RPS has vCPUs {change.before} already"
-    if change.after != GuestCpus(rps.online):
-        return f"a plan gives it the vCPUs {rps.online}, and no others"
-    return ""
+from pinner.planning.settings.inside.common import STAYS, row
 
 
 def _wanted(rps: GuestRps) -> Iterator[Wanted]:
@@ -42,4 +25,4 @@ def _commands(target: Target, state: State) -> Iterator[str]:
     yield f"# inside the guest: echo {mask} > {path}"
 
 
-ROW = PlanRow(_objection, _commands, _additions, "RPS inside guests", EXPECTED)
+ROW = row("guest_rps", "RPS", _wanted, _commands)

@@ -8,7 +8,7 @@ from support.values import MEMBER, NOON, cpus, isolated, make_run
 from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.model.change import StateChange, Target
-from pinner.model.errors import ApplyFailed, Busy, HostUnreachable, NotPermitted, StalePlan
+from pinner.model.errors import ApplyFailed, Busy, HostUnreachable, NotPermitted
 from pinner.model.kinds import KINDS
 from pinner.model.machine.topology import FAST
 from pinner.model.settings.cpu_weights import DEFAULT, WEIGHT
@@ -217,7 +217,7 @@ def test_a_guest_that_says_another_thing_each_time_makes_no_plan_stale(host, jou
     assert host.states[RPS_OF_A_GUEST] == GuestCpus(cpus("1"))
 
 
-def test_a_plan_for_the_inside_of_a_guest_alone_is_stale_or_made(host, journal):
+def test_a_plan_for_the_inside_of_a_guest_alone_is_made_or_fails(host, journal):
     target, before, after = SETTINGS["guest_rps"]
     plan = host.plan(StateChange(target, before, after, "so"))
 
@@ -227,8 +227,9 @@ def test_a_plan_for_the_inside_of_a_guest_alone_is_stale_or_made(host, journal):
     assert apply_it("run-1").state == "applied"
     assert (apply_it("run-2").state, journal.entries("run-2")) == ("applied", ())
     host.states[target] = GuestCpus(cpus("1"))
-    with pytest.raises(StalePlan):
-        apply_it("run-3")
+    refused = apply_it("run-3")
+    assert (refused.state, host.states[target]) == ("undone", GuestCpus(cpus("1")))
+    assert "another program changed it just now" in refused.error
 
 
 @pytest.mark.parametrize("policy", ["back", "forward"])

@@ -7,13 +7,12 @@ from support import hosts
 from support.hosts import cpus
 
 from pinner import codec
-from pinner.model.errors import Refused
 from pinner.model.plan.request import Request
 from pinner.model.settings.inside import GuestIrq, GuestIrqs
 from pinner.model.states import GuestCpus
-from pinner.planning import admission, planner
-from pinner.planning.admission import Past, identified
-from pinner.planning.settings.inside import guest_irqs
+from pinner.planning import planner
+from pinner.planning.settings.inside.misfits import misfits
+from pinner.planning.settings.table import ROWS
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 GUEST = hosts.guest(1, 8, cpus("0-15"))
@@ -83,24 +82,20 @@ def test_vcpus_that_were_chosen_stay():
 
 
 def test_what_a_guest_gets_is_found_once_and_not_for_each_change(monkeypatch):
-    found, calls, wanted = irqs(8, 2), [], guest_irqs._wanted
-    made = plan(found)
-    monkeypatch.setattr(guest_irqs, "_wanted", lambda each: calls.append(each.guest) or wanted(each))
-    known, _ = identified(made, host(found))
-    admission.require_permitted(known, host(found), Past(), migrate_memory=False)
-    assert calls == [GUEST.uuid]
+    found, calls, row = irqs(8, 2), [], ROWS["guest_irq"]
+    counted = replace(row, wanted=lambda each: calls.append(each.guest) or row.wanted(each))
+    monkeypatch.setitem(ROWS, "guest_irq", counted)
+    assert (misfits(plan(found), host(found)), calls) == ({}, [GUEST.uuid])
 
 
 @pytest.mark.parametrize(
     ("found", "after", "why"),
     [
-        (irqs(1), "6", "a plan gives it vCPU 7, and no other"),
-        (irqs(1, vcpus="2"), "7", "its vCPUs 2 were chosen already"),
+        (irqs(1), "6", "by what the guest says now, a plan gives it '7', not '6'"),
+        (irqs(1, vcpus="2"), "7", "it has '2' now, and keeps that"),
     ],
 )
-def test_the_agent_refuses_other_changes(found, after, why):
+def test_the_agent_makes_no_other_changes(found, after, why):
     change = next(change for change in plan(irqs(1)).changes if change.target.kind == "guest_irq")
     forged = replace(change, before=GuestCpus(found.irqs[0].vcpus), after=GuestCpus(cpus(after)))
-    with pytest.raises(Refused, match=why):
-        known, _ = identified(replace(plan(irqs(1)), changes=(forged,)), host(found))
-        admission.require_permitted(known, host(found), Past(), migrate_memory=False)
+    assert misfits(replace(plan(irqs(1)), changes=(forged,)), host(found)) == {forged.target: why}

@@ -16,6 +16,7 @@ from pinner.model.states import GuestCpus
 from pinner.planning import admission, planner
 from pinner.planning.admission import identified
 from pinner.planning.placement import drifts, record
+from pinner.planning.settings.inside.misfits import misfits
 
 WITH = Request(remedies=("guest-rps",))
 BOOT = "11111111-2222-3333-4444-555555555555"
@@ -135,18 +136,16 @@ def permit(made, taken):
 
 
 @pytest.mark.parametrize(
-    ("queue", "before", "vcpus", "request_", "why"),
+    ("queue", "before", "vcpus", "why"),
     [
-        (OFF, "", "0-3", Request(), "does not ask for RPS inside guests"),
-        (OFF, "", "0", WITH, "a plan gives it the vCPUs 0-3, and no others"),
-        (CHOSEN, "2", "0-3", WITH, "its RPS has vCPUs 2 already"),
+        (OFF, "", "0", "by what the guest says now, a plan gives it '0-3', not '0'"),
+        (CHOSEN, "2", "0-3", "it has '2' now, and keeps that"),
     ],
 )
-def test_the_agent_refuses_other_changes(queue, before, vcpus, request_, why):
+def test_the_agent_makes_no_other_changes(queue, before, vcpus, why):
     made = plan(host())
     (change,) = changed(made).values()
     forged = replace(
         change, target=FOUND[0].target(queue), before=GuestCpus(cpus(before)), after=GuestCpus(cpus(vcpus))
     )
-    with pytest.raises(Refused, match=why):
-        permit(replace(made, changes=(forged,), request=request_), host())
+    assert misfits(replace(made, changes=(forged,)), host()) == {forged.target: why}

@@ -1,0 +1,145 @@
+"""What a guest says of its inside when a run begins: it may be another thing than in the plan, or nothing at all."""
+
+from dataclasses import replace
+
+import pytest
+from support import hosts
+from support.fakes.empty_machine import agent_of
+from support.fakes.in_memory_host import InMemoryHost
+from support.hosts import cpus
+from support.values import make_run
+
+from pinner import codec
+from pinner.model.plan.request import Request
+from pinner.model.settings.inside import RMEM_DEFAULT, GuestIrq, GuestIrqs, GuestQueue, GuestRps, GuestSysctls
+from pinner.model.states import GuestCpus, Number
+from pinner.planning import planner
+
+BOOT = "11111111-2222-3333-4444-555555555555"
+GUESTS = [hosts.guest(number, 4, cpus("0-15")) for number in (1, 2, 3)]
+WHY = "the guest's agent needs more than 5 s"
+
+
+def rps(guest, online="0-3", vcpus=""):
+    return GuestRps(guest.uuid, guest.name, BOOT, cpus(online), (GuestQueue("eth0", 2, 0, cpus(vcpus)),))
+
+
+def irqs(guest, vcpus="0-3"):
+    return GuestIrqs(
+        guest.uuid, guest.name, BOOT, cpus("0-3"), (GuestIrq(27, "virtio1-input.0", "eth0", 2, 0, cpus(vcpus)),)
+    )
+
+
+def sysctls(guest, most=212_992):
+    return GuestSysctls(guest.uuid, guest.name, BOOT, {"net.core.rmem_max": most, RMEM_DEFAULT: 212_992})
+
+
+MADE = {
+    "guest_rps": (rps, "guest-rps"),
+    "guest_irqs": (irqs, "guest-irqs"),
+    "guest_sysctls": (sysctls, "guest-sysctls"),
+}
+
+
+@pytest.fixture
+def host():
+    return InMemoryHost()
+
+
+def snapshot(field, told, guests=GUESTS):
+    return hosts.snapshot(hosts.plain(16, 2), guests, **{field: told})
+
+
+def apply(host, journal, field, now, **more):
+    """Plans the inside of three guests that say the usual, and applies that where the agent's snapshot is ``now``."""
+    tell, remedy = MADE[field]
+    taken = snapshot(field, tuple(map(tell, GUESTS)))
+    made = planner.plan(taken, codec.content_hash(taken), Request(remedies=(remedy,)))
+    inside = tuple(change for change in made.changes if change.target.kind.startswith("guest_"))
+    assert len(inside) == 3
+    for change in inside:
+        host.states.setdefault(change.target, change.before)
+    basis = replace(made.basis, fingerprint=host.fingerprint())
+    plan = replace(made, host="h1", changes=inside, basis=basis)
+    agent = agent_of(journal, host, take=lambda _: now)
+    return agent.apply(plan, make_run(plan=plan.id, **more), lambda *_: None), inside
+
+
+def states(journal):
+    return {entry.change.target.name.split(" ")[0]: entry.state for entry in journal.entries("run-1")}
+
+
+@pytest.mark.parametrize("odd", range(3))
+@pytest.mark.parametrize(
+    ("field", "more", "why"),
+    [
+        ("guest_rps", {"online": "0-2"}, "by what the guest says now, a plan gives it '0-2', not '0-3'"),
+        ("guest_rps", {"vcpus": "1"}, "it has '1' now, and keeps that"),
+        ("guest_irqs", {"vcpus": "1"}, "it has '1' now, and keeps that"),
+        ("guest_sysctls", {"most": 1 << 30}, "it has '1073741824' now, and keeps that"),
+    ],
+)
+def test_a_guest_that_says_another_thing_fails_alone(host, journal, field, more, why, odd):
+    """Its own irqbalance, a plugged vCPU or a sysctl is enough. Else it would keep all others from their CPUs."""
+    tell, _ = MADE[field]
+    told = tuple(tell(guest, **(more if number == odd else {})) for number, guest in enumerate(GUESTS))
+    run, inside = apply(host, journal, field, snapshot(field, told))
+    assert (run.state, run.error.partition("placed: ")[2]) == ("applied_partly", f"{inside[odd].target}: {why}")
+    assert states(journal) == {f"g{n + 1}": "failed" if n == odd else "done" for n in range(3)}
+    assert host.states[inside[odd].target] == inside[odd].before
+
+
+def silent(*numbers):
+    return tuple(
+        GuestRps(guest.uuid, guest.name, unread=WHY) if number in numbers else rps(guest)
+        for number, guest in enumerate(GUESTS)
+    )
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        snapshot("guest_rps", silent(2)),
+        snapshot("guest_rps", silent(2)[:2], [*GUESTS[:2], replace(GUESTS[2], unread=WHY)]),
+        snapshot("guest_rps", silent(2)[:2], [*GUESTS[:2], replace(GUESTS[2], state="paused")]),
+    ],
+    ids=["its agent", "libvirt", "paused"],
+)
+def test_the_changes_of_a_guest_that_is_silent_fail(host, journal, now):
+    """They have not ended: nobody knows."""
+    run, inside = apply(host, journal, "guest_rps", now)
+    assert (run.state, states(journal)) == ("applied_partly", {"g1": "done", "g2": "done", "g3": "failed"})
+    why = WHY if now.guests[2].state == "running" else "the guest is paused"
+    assert f"{inside[2].target}: it cannot be read: {why}" in run.error
+
+
+@pytest.mark.parametrize(
+    ("told", "why"), [(silent(0, 1, 2), WHY), (None, "this host asks no agents of guests")], ids=["silent", "off"]
+)
+def test_a_run_that_does_nothing_is_not_applied(host, journal, told, why):
+    run, inside = apply(host, journal, "guest_rps", snapshot("guest_rps", told))
+    assert (run.state, set(states(journal).values())) == ("undone", {"failed"})
+    assert why in run.error
+    assert all(host.states[change.target] == change.before for change in inside)
+
+
+def test_a_run_of_all_changes_or_none_writes_into_no_guest(host, journal):
+    run, _ = apply(host, journal, "guest_rps", snapshot("guest_rps", silent(2)), all_or_nothing=True)
+    assert (run.state, host.writes) == ("undone", [])
+    assert WHY in run.error
+
+
+@pytest.mark.parametrize("odd", range(3))
+def test_a_guest_that_changes_after_the_snapshot_fails_alone_wherever_it_stands(host, journal, odd):
+    target = rps(GUESTS[odd]).target(rps(GUESTS[odd]).queues[0])
+    host.states[target] = GuestCpus(cpus("1"))
+    run, _ = apply(host, journal, "guest_rps", snapshot("guest_rps", silent()))
+    assert (run.state, host.states[target]) == ("applied_partly", GuestCpus(cpus("1")))
+    assert "another program changed it just now" in run.error
+
+
+def test_a_setting_that_is_made_already_fits(host, journal):
+    """A plan that was applied in part may be applied again."""
+    told = (sysctls(GUESTS[0], 26_214_400), *map(sysctls, GUESTS[1:]))
+    run, inside = apply(host, journal, "guest_sysctls", snapshot("guest_sysctls", told))
+    assert (run.state, {host.states[change.target] for change in inside}) == ("applied", {Number(26_214_400)})
