@@ -4,7 +4,7 @@ all of numa-local; of strategies that give each vCPU a CPU of its own, some CPUs
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations, product
 
 from pinner.model.cpuset import CpuSet, union
@@ -66,6 +66,10 @@ _Chosen = Callable[[CpuSet, int], list[CpuSet]]
 def _moves(context: Context, made: Plan) -> Iterator[_Move]:
     floats = context.request.strategy == "numa-local"
     resolved = context.resolve(isolating=context.allocatable.isolating, apart=not floats)
+    # The plan's sets may have other sizes than the load needs.
+    emulators = {node: made.roles.emulator & cpus for node, cpus in context.allocatable.nodes.items()}
+    emulator_on = {node: cpus for node, cpus in emulators.items() if cpus}
+    resolved = replace(resolved, roles=made.roles, emulator_on=emulator_on)
     context, _ = divided(context, resolved.roles, apart=not floats)
     pools = {node: made.roles.vcpu & cpus for node, cpus in context.allocatable.nodes.items()}
     context = core_classes.kept_apart(
