@@ -42,6 +42,9 @@ def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, Ho
         irqbalance=(),
         queues=(),
         guest_rps=(),
+        guest_rfs=(),
+        guest_irqs=(),
+        guest_sysctls=(),
         cpu_weights={},
         sysctls={"vm.swappiness": 60},
     )

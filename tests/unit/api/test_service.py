@@ -87,6 +87,13 @@ def test_a_wrong_placement_by_hand_names_the_part_and_what_it_must_be(client, pi
     assert expected in error["message"]
 
 
+def test_a_policy_names_its_processes_because_another_one_may_get_a_pid(client):
+    answer = client.put("/v1/hosts/compute1/policy", json={"request": {"placement": [DAEMON]}})
+    details = answer.json["error"]["details"]
+    assert (answer.status_code, details["field"], details["value"]) == (400, "placement", "90 process=0")
+    assert client.get("/v1/hosts/compute1/policy").status_code == 404
+
+
 @pytest.mark.fault(59)
 def test_all_runs_of_a_host_are_rolled_back(agent_and_client):
     """The centre's copy of every run is closed, the trails agree, and the host has no recorded placement any more."""

@@ -15,6 +15,8 @@ from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
+from pinner.planning.request.context import Context
+from pinner.planning.sizes import sparing
 
 HOUSEKEEPING = "0,2,4,6"
 """Of the documented case: node 0 keeps 16 CPUs, as many as the large guest has vCPUs."""
@@ -85,3 +87,14 @@ def test_a_policy_places_a_guest_that_is_bound_to_the_node_without_emulators() -
     then = plan_from_placement(new, "s", request, record(made, after, None))
     assert then.unplaced == ()
     assert plan_from_placement(applied(new, then), "s", request, record(then, applied(new, then), None)).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "strategy", "tried"), [(2, "numa-local", 2), (8, "numa-local", 0), (2, "isolated", 0)]
+)
+def test_only_nodes_are_tried_that_may_be_left_out(nodes: int, strategy: str, tried: int) -> None:
+    """Each costs a placement of all guests."""
+    top = interleaved(32, nodes)
+    host = snapshot(top, [guest(1, 4, top.online)])
+    context = Context.of(host, Request(strategy, housekeeping="0,32"))
+    assert len(list(sparing(context, top.online))) == tried
