@@ -63,9 +63,11 @@ def _one_to_one_cpus(guest: Guest) -> CpuSet:
 
 def own_of_others(snapshot: Snapshot, request: Request, chosen: Collection[str]) -> CpuSet:
     """CPUs that the vCPUs of guests have one by one that an earlier request placed so, and this one does not place.
-    ``chosen``: the guests of this one, by UUID."""
+    ``chosen``: the guests of this one, by UUID. The one CPU of a single vCPU may be a pool, unless a CPU of its own is
+    asked for."""
     others = (guest for guest in snapshot.guests if guest.uuid not in chosen and not guest.dedicated)
-    return union(_one_to_one_cpus(guest) for guest in others if not is_excluded_guest(guest, request))
+    sure = (guest for guest in others if len(guest.vcpu_affinities) > 1 or is_exclusive(guest, request))
+    return union(_one_to_one_cpus(guest) for guest in sure if not is_excluded_guest(guest, request))
 
 
 def _pinned(guest: Guest, leaving_out: Mapping[int, CpuSet]) -> CpuSet:

@@ -212,3 +212,12 @@ def test_a_plug_in_that_gives_its_cpus_to_others_is_refused() -> None:
     host = with_flavors(snapshot(plain(32), [guest(n, 2, cpus("0-31")) for n in (1, 2)]), g1="exclusive")
     with pytest.raises(Invalid, match="leaves CPUs 8-9 to the guests that have them to themselves"):
         plan(host, "s", Request("fixed"), {**installed(), "fixed": Fixed()})
+
+
+def test_a_pool_of_one_cpu_is_for_all_guests() -> None:
+    """On two CPUs vCPUs float over CPU 1 alone. A guest of one vCPU that an earlier request placed does not own it."""
+    top = plain(2)
+    host = snapshot(top, [guest(1, 1, top.online)])
+    after = with_own_pins(applied(host, plan(host, "s", Request())))
+    both = replace(after, guests=(*after.guests, guest(2, 1, top.online)))
+    assert vcpus(plan(both, "s", Request(guests=("g2",))), "g2") == cpus("1")
