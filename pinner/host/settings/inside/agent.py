@@ -39,6 +39,7 @@ _MAX_HANDLE = 1 << 63
 _MAX_ERROR = 256
 """Characters: a refusal ends with the kernel's word, after the longest path."""
 _ABSENT = "No such file or directory"
+"""The agent sets no locale."""
 
 
 class Allowance:
@@ -94,6 +95,10 @@ class LimitedAgents:
             self._allowance.spend(guest, self._clock() - began)
 
 
+class NoSuchFile(ApplyFailed):
+    """The guest has no such file."""
+
+
 class GuestAgent:
     """One conversation. Every method raises Gone, Busy and ApplyFailed."""
 
@@ -113,8 +118,8 @@ class GuestAgent:
         try:
             answer = self._ask(json.dumps(request))
         except ApplyFailed as error:
-            # The guest chooses most of this text.
-            raise ApplyFailed(self.what, printable(error.details["why"])) from None
+            why = printable(error.details["why"])  # the guest chooses most of this text
+            raise (NoSuchFile if why.endswith(_ABSENT) else ApplyFailed)(self.what, why) from None
         if len(answer) > MAX_ANSWER:
             raise self._wrong(command, f"{len(answer)} characters, and at most {MAX_ANSWER} are read")
         try:
@@ -185,11 +190,6 @@ class GuestAgent:
 
     def _wrong(self, command: str, answer: str) -> ApplyFailed:
         return ApplyFailed(self.what, f"the guest's agent answers {command} with {answer}")
-
-
-def is_absent(error: ApplyFailed) -> bool:
-    """Of a file. The agent sets no locale."""
-    return str(error.details["why"]).endswith(_ABSENT)
 
 
 def printable(text: str) -> str:

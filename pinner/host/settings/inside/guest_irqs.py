@@ -2,12 +2,13 @@
 numbers: an interrupt is found by number and driver's name, unless another card has the card's name now."""
 
 import re
+from contextlib import suppress
 
-from pinner.host.settings.inside.agent import NUMBER, Agents, GuestAgent, is_absent
+from pinner.host.settings.inside.agent import NUMBER, Agents, GuestAgent, NoSuchFile
 from pinner.host.settings.inside.guests import MAX_CARDS, NAME, Card, Inside, Question, conversation, written
 from pinner.host.settings.row import HostRow
 from pinner.model.change import Target
-from pinner.model.errors import ApplyFailed, Gone, Invalid
+from pinner.model.errors import Gone, Invalid
 from pinner.model.settings.inside import GuestIrq, GuestIrqs
 from pinner.model.states import GuestCpus
 
@@ -49,12 +50,9 @@ def _of(name: str) -> tuple[int, int]:
 
 
 def _has_card(agent: GuestAgent, device: int, card: Card) -> bool:
-    try:
+    with suppress(NoSuchFile):
         return agent.number(_index_path(device, card.interface)) == card.index
-    except ApplyFailed as error:
-        if is_absent(error):
-            return False
-        raise
+    return False
 
 
 def vcpus_of(agents: Agents | None, target: Target) -> GuestCpus:
@@ -75,12 +73,9 @@ def _file(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:
     agent, (interface, index, name) = conversation(agents, target, NAME, NUMBER, _NAME)
     if _numbers(agent).get(name) != target.part:
         raise Gone(str(target))
-    try:
+    with suppress(NoSuchFile):  # the card has another name now
         if agent.number(_index_path(_of(name)[0], interface)) != int(index):
             raise Gone(str(target))
-    except ApplyFailed as error:
-        if not is_absent(error):  # else the card has another name now
-            raise
     return agent, _path(target.part)
 
 

@@ -4,13 +4,13 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from typing import TypeVar
 
-from pinner.host.settings.inside.agent import SECONDS, Agents, Allowance, GuestAgent, is_absent, printable
+from pinner.host.settings.inside.agent import SECONDS, Agents, Allowance, GuestAgent, NoSuchFile, printable
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
@@ -78,9 +78,7 @@ class Inside:
         for name in sorted({name for name, mac in _interfaces(self.agent) if mac in macs})[:MAX_CARDS]:
             try:
                 kind = self.agent.read(f"{NET}/{name}/device/modalias")
-            except ApplyFailed as error:
-                if not is_absent(error):
-                    raise
+            except NoSuchFile:
                 continue  # it has no device: a bridge, bond or VLAN with the MAC address of the card
             if kind.startswith(_VIRTIO_NET):
                 yield name
@@ -106,8 +104,8 @@ def _queues(card: Card, most: int, read: Callable[[Card, int], Q]) -> Iterator[Q
     for number in range(most):
         try:
             queue = read(card, number)
-        except ApplyFailed as error:
-            if number == 0 or not is_absent(error):
+        except NoSuchFile:
+            if number == 0:
                 raise
             return
         yield queue
@@ -274,12 +272,9 @@ def conversation(agents: Agents | None, target: Target, *rules: re.Pattern[str])
 def name_now(agent: GuestAgent, target: Target, interface: str, index: str) -> str:
     """Of a card, by its ifindex. Raises Gone where it has left the guest."""
     for name in chain([interface], (name for name, _ in _interfaces(agent))):
-        try:
+        with suppress(NoSuchFile):
             if agent.number(f"{NET}/{name}/ifindex") == int(index):
                 return name
-        except ApplyFailed as error:
-            if not is_absent(error):
-                raise
     raise Gone(str(target))
 
 
@@ -287,10 +282,8 @@ def present(target: Target, read: Callable[[], S]) -> S:
     """Raises Gone where the file is absent: its queue has left the guest."""
     try:
         return read()
-    except ApplyFailed as error:
-        if is_absent(error):
-            raise Gone(str(target)) from None
-        raise
+    except NoSuchFile:
+        raise Gone(str(target)) from None
 
 
 @contextmanager
