@@ -148,6 +148,11 @@ class GuestAgent:
             self.call("guest-file-write", handle=handle, **{"buf-b64": encoded})
             self.call("guest-file-flush", handle=handle)
 
+    def has(self, path: str) -> bool:
+        with suppress(NoSuchFile), self._file(path, "r"):
+            return True
+        return False
+
     def matching(self, rule: re.Pattern[str], path: str) -> str:
         text = self.read(path)
         if not rule.fullmatch(text):

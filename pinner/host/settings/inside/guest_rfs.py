@@ -4,13 +4,13 @@ each queue. Both must be set."""
 from pinner.host.settings.inside.agent import NUMBER, Agents, GuestAgent
 from pinner.host.settings.inside.guests import (
     NAME,
-    NET,
     Card,
     Inside,
     Question,
     conversation,
     name_now,
     present,
+    queue_folder,
     queues_of,
     written,
 )
@@ -55,7 +55,7 @@ def _file(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:
 
 
 def _path(interface: str, queue: int) -> str:
-    return f"{NET}/{interface}/queues/rx-{queue}/rps_flow_cnt"
+    return f"{queue_folder(interface, queue)}/rps_flow_cnt"
 
 
 ROW: HostRow[Number] = HostRow(

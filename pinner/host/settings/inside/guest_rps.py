@@ -3,13 +3,13 @@
 from pinner.host.settings.inside.agent import NUMBER, Agents, GuestAgent
 from pinner.host.settings.inside.guests import (
     NAME,
-    NET,
     Card,
     Inside,
     Question,
     conversation,
     name_now,
     present,
+    queue_folder,
     queues_of,
     written,
 )
@@ -48,7 +48,7 @@ def _queue(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:
 
 
 def _path(interface: str, queue: int) -> str:
-    return f"{NET}/{interface}/queues/rx-{queue}/rps_cpus"
+    return f"{queue_folder(interface, queue)}/rps_cpus"
 
 
 ROW: HostRow[GuestCpus] = HostRow(

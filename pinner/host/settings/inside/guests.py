@@ -73,6 +73,14 @@ class Inside:
             for name in islice(self._virtio_cards(), len(self.guest.taps))
         )
 
+    @cached_property
+    def crowded_cards(self) -> tuple[Card, ...]:
+        """Those with fewer receive queues than the guest has vCPUs."""
+        last = len(self.online) - 1
+        return tuple(
+            card for card in self.cards if not self.agent.has(f"{queue_folder(card.interface, last)}/rps_cpus")
+        )
+
     def _virtio_cards(self) -> Iterator[str]:
         macs = {tap.mac.lower() for tap in self.guest.taps}
         for name in sorted({name for name, mac in _interfaces(self.agent) if mac in macs})[:MAX_CARDS]:
@@ -94,9 +102,12 @@ def _interfaces(agent: GuestAgent) -> Iterator[tuple[str, str]]:
 
 def queues_of(inside: Inside, read: Callable[[Card, int], Q]) -> tuple[Q, ...]:
     """Receive queues of cards that have fewer than the guest has vCPUs."""
-    most = min(len(inside.online), MAX_QUEUES)
-    cards = (tuple(_queues(card, most, read)) for card in inside.cards)
-    return tuple(queue for queues in cards if len(queues) < len(inside.online) for queue in queues)
+    most = min(len(inside.online) - 1, MAX_QUEUES)
+    return tuple(queue for card in inside.crowded_cards for queue in _queues(card, most, read))
+
+
+def queue_folder(interface: str, queue: int) -> str:
+    return f"{NET}/{interface}/queues/rx-{queue}"
 
 
 def _queues(card: Card, most: int, read: Callable[[Card, int], Q]) -> Iterator[Q]:

@@ -52,7 +52,13 @@ def test_a_card_with_a_queue_for_each_vcpu_needs_no_rps(queues):
     assert (found.queues, found.unread) == ((), "")
 
 
-@pytest.mark.parametrize("path", [queue_path(2), f"{NET}/eth0/device/modalias"])
+def test_the_queues_of_such_a_card_are_not_read():
+    made = MadeUpGuest(queues=4)
+    del made.files[queue_path(0)]
+    assert read(made)[0].unread == ""
+
+
+@pytest.mark.parametrize("path", [queue_path(3), f"{NET}/eth0/device/modalias"])
 def test_a_guest_that_refuses_a_file_is_unread(path):
     """A card with a queue for each vCPU looked like one with fewer."""
     made = MadeUpGuest(queues=4)

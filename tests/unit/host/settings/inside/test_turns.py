@@ -13,7 +13,7 @@ PASSES = 20
 
 
 class Agents:
-    """The slow guests need 0.28 s a command, nearly all of the time of a conversation."""
+    """The slow guests need 0.27 s a command, nearly all of the time of a conversation."""
 
     def __init__(self, slow):
         self.now, self._made, self._slow = 0.0, MadeUpGuest(), slow
@@ -22,7 +22,7 @@ class Agents:
         return self.now
 
     def ask_guest_agent(self, which, command):
-        self.now += 0.28 if NAMES[which] in self._slow else 0.001
+        self.now += 0.27 if NAMES[which] in self._slow else 0.001
         return self._made.ask_guest_agent(which, command)
 
 
