@@ -23,8 +23,9 @@ from support.kills.kills import FileHost, Work, run_forked
 from support.system.kernel import THREADS, masks, process
 from support.values import MEMBER, cpus, isolated
 
+from pinner.host.inventory import LIVE
 from pinner.host.live import LiveHost
-from pinner.host.settings.inside import guest_rps
+from pinner.host.settings import table
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import StateChange, Target
 from pinner.model.cpuset import CpuSet
@@ -136,7 +137,7 @@ def agent(tmp_path: Path, host: LiveHost, libvirt: Libvirt, linux: AgentGuest) -
             os.sched_setaffinity(tid, [cpu])
 
         def observe() -> object:
-            return [guest_rps.vcpus_of(libvirt, queue) for queue in queues], masks(pid)
+            return [table.state_of(LIVE, queue, libvirt) for queue in queues], masks(pid)
 
         rps = (StateChange(queue, GuestCpus(CpuSet()), GuestCpus(linux.vcpus), "a test") for queue in queues)
         work = Work(tmp_path, linux.uri, plan_of(host, [*rps, change(host, daemon(pid), FIRST)]))

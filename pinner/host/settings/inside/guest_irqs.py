@@ -5,8 +5,8 @@ import re
 from contextlib import suppress
 
 from pinner.host.settings.inside.agent import NUMBER, Agents, GuestAgent, NoSuchFile
-from pinner.host.settings.inside.guests import MAX_CARDS, NAME, Card, Inside, Question, conversation, written
-from pinner.host.settings.row import HostRow
+from pinner.host.settings.inside.common import conversation, row
+from pinner.host.settings.inside.guests import MAX_CARDS, NAME, Card, Inside, Question
 from pinner.model.change import Target
 from pinner.model.errors import Gone, Invalid
 from pinner.model.settings.inside import GuestIrq, GuestIrqs
@@ -55,18 +55,6 @@ def _has_card(agent: GuestAgent, device: int, card: Card) -> bool:
     return False
 
 
-def vcpus_of(agents: Agents | None, target: Target) -> GuestCpus:
-    """Raises Gone also where the guest has restarted."""
-    agent, path = _file(agents, target)
-    return GuestCpus(agent.cpus(path))
-
-
-def set_vcpus(agents: Agents | None, target: Target, wanted: GuestCpus) -> None:
-    agent, path = _file(agents, target)
-    with written(target, wanted, lambda: GuestCpus(agent.cpus(path))):
-        agent.write(path, f"{wanted.vcpus}\n")
-
-
 def _file(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:
     if target.part is None or target.part < 0:
         raise Invalid("guest_irq", str(target)[:80], "the number of an interrupt")
@@ -87,8 +75,4 @@ def _path(number: int) -> str:
     return f"/proc/irq/{number}/smp_affinity_list"
 
 
-ROW: HostRow[GuestCpus] = HostRow(
-    lambda access, target: vcpus_of(access.agents, target),
-    lambda access, target, state: set_vcpus(access.agents, target, state),
-    inside=Question(GuestIrqs, read_irqs),
-)
+ROW = row(Question(GuestIrqs, read_irqs), _file, lambda agent, path: GuestCpus(agent.cpus(path)))

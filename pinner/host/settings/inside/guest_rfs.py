@@ -2,19 +2,8 @@
 each queue. Both must be set."""
 
 from pinner.host.settings.inside.agent import NUMBER, Agents, GuestAgent
-from pinner.host.settings.inside.guests import (
-    NAME,
-    Card,
-    Inside,
-    Question,
-    conversation,
-    name_now,
-    present,
-    queue_folder,
-    queues_of,
-    written,
-)
-from pinner.host.settings.row import HostRow
+from pinner.host.settings.inside.common import conversation, name_now, row
+from pinner.host.settings.inside.guests import NAME, Card, Inside, Question, queue_folder, queues_of
 from pinner.model.change import Target
 from pinner.model.settings.inside import FlowQueue, GuestRfs
 from pinner.model.states import Number
@@ -33,19 +22,6 @@ def read_rfs(inside: Inside) -> GuestRfs:
     return GuestRfs(inside.guest.uuid, inside.guest.name, inside.boot, entries, queues)
 
 
-def flows_of(agents: Agents | None, target: Target) -> Number:
-    """Raises Gone also where the guest has restarted."""
-    agent, path = _file(agents, target)
-    return present(target, lambda: Number(agent.number(path)))
-
-
-def set_flows(agents: Agents | None, target: Target, wanted: Number) -> None:
-    """0 turns it off."""
-    agent, path = _file(agents, target)
-    with written(target, wanted, lambda: Number(agent.number(path))):
-        agent.write(path, f"{wanted}\n")
-
-
 def _file(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:
     if target.owner.count(" ") == 1:
         agent, _ = conversation(agents, target)
@@ -58,8 +34,4 @@ def _path(interface: str, queue: int) -> str:
     return f"{queue_folder(interface, queue)}/rps_flow_cnt"
 
 
-ROW: HostRow[Number] = HostRow(
-    lambda access, target: flows_of(access.agents, target),
-    lambda access, target, state: set_flows(access.agents, target, state),
-    inside=Question(GuestRfs, read_rfs),
-)
+ROW = row(Question(GuestRfs, read_rfs), _file, lambda agent, path: Number(agent.number(path)))

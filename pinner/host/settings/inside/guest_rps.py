@@ -1,19 +1,8 @@
 """Receive packet steering (networking/scaling.rst) inside guests."""
 
 from pinner.host.settings.inside.agent import NUMBER, Agents, GuestAgent
-from pinner.host.settings.inside.guests import (
-    NAME,
-    Card,
-    Inside,
-    Question,
-    conversation,
-    name_now,
-    present,
-    queue_folder,
-    queues_of,
-    written,
-)
-from pinner.host.settings.row import HostRow
+from pinner.host.settings.inside.common import conversation, name_now, row
+from pinner.host.settings.inside.guests import NAME, Card, Inside, Question, queue_folder, queues_of
 from pinner.model.change import Target
 from pinner.model.errors import Invalid
 from pinner.model.settings.inside import GuestQueue, GuestRps
@@ -27,19 +16,6 @@ def read_rps(inside: Inside) -> GuestRps:
     return GuestRps(inside.guest.uuid, inside.guest.name, inside.boot, inside.online, queues_of(inside, read))
 
 
-def vcpus_of(agents: Agents | None, target: Target) -> GuestCpus:
-    """Raises Gone also where the guest has restarted."""
-    agent, path = _queue(agents, target)
-    return present(target, lambda: GuestCpus(agent.mask(path)))
-
-
-def set_vcpus(agents: Agents | None, target: Target, wanted: GuestCpus) -> None:
-    """An empty set turns it off."""
-    agent, path = _queue(agents, target)
-    with written(target, wanted, lambda: GuestCpus(agent.mask(path))):
-        agent.write(path, f"{wanted.vcpus.mask()}\n")
-
-
 def _queue(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:
     if target.part is None or target.part < 0:
         raise Invalid("guest_rps", str(target)[:80], "the number of a queue")
@@ -51,8 +27,9 @@ def _path(interface: str, queue: int) -> str:
     return f"{queue_folder(interface, queue)}/rps_cpus"
 
 
-ROW: HostRow[GuestCpus] = HostRow(
-    lambda access, target: vcpus_of(access.agents, target),
-    lambda access, target, state: set_vcpus(access.agents, target, state),
-    inside=Question(GuestRps, read_rps),
+ROW = row(
+    Question(GuestRps, read_rps),
+    _queue,
+    lambda agent, path: GuestCpus(agent.mask(path)),
+    lambda state: state.vcpus.mask(),
 )

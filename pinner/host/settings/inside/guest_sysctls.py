@@ -3,8 +3,8 @@
 import re
 
 from pinner.host.settings.inside.agent import Agents, GuestAgent
-from pinner.host.settings.inside.guests import Inside, Question, conversation, written
-from pinner.host.settings.row import HostRow
+from pinner.host.settings.inside.common import conversation, row
+from pinner.host.settings.inside.guests import Inside, Question
 from pinner.model.change import Target
 from pinner.model.settings.inside import BUFFERS, GuestSysctls
 from pinner.model.states import Number
@@ -27,18 +27,6 @@ def _lost(agent: GuestAgent) -> int:
     return int(dict(zip(counters[1].split(), counters[2].split(), strict=False)).get(_LOST, "0"))
 
 
-def value_of(agents: Agents | None, target: Target) -> Number:
-    """Raises Gone also where the guest has restarted."""
-    agent, path = _file(agents, target)
-    return Number(agent.number(path))
-
-
-def set_value(agents: Agents | None, target: Target, wanted: Number) -> None:
-    agent, path = _file(agents, target)
-    with written(target, wanted, lambda: Number(agent.number(path))):
-        agent.write(path, f"{wanted}\n")
-
-
 def _file(agents: Agents | None, target: Target) -> tuple[GuestAgent, str]:
     agent, (key,) = conversation(agents, target, _KEY)
     return agent, _path(key)
@@ -48,8 +36,4 @@ def _path(key: str) -> str:
     return f"/proc/sys/{key.replace('.', '/')}"
 
 
-ROW: HostRow[Number] = HostRow(
-    lambda access, target: value_of(access.agents, target),
-    lambda access, target, state: set_value(access.agents, target, state),
-    inside=Question(GuestSysctls, read_sysctls, fewest_vcpus=1),
-)
+ROW = row(Question(GuestSysctls, read_sysctls, fewest_vcpus=1), _file, lambda agent, path: Number(agent.number(path)))

@@ -1,22 +1,19 @@
-"""Reads settings inside guests for a snapshot, and finds one of them again for a run."""
+"""Reads settings inside guests for a snapshot."""
 
 import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 from typing import TypeVar
 
 from pinner.host.settings.inside.agent import SECONDS, Agents, Allowance, GuestAgent, NoSuchFile, printable
-from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, PinnerError
+from pinner.model.errors import ApplyFailed, Busy, PinnerError
 from pinner.model.guest.guest import Guest
 from pinner.model.settings.inside import GuestSettings
-from pinner.model.states import GuestCpus, State
 
 MAX_CARDS = 16
 MAX_QUEUES = 256
@@ -31,13 +28,11 @@ NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,15}")
 _SLOW_ONES, _NAMED = "slow guests", 3
 _LONG_WAIT = 1.0
 """Seconds. libvirt knows at once that no agent runs: that delays no snapshot."""
-_BOOT = "/proc/sys/kernel/random/boot_id"
+BOOT = "/proc/sys/kernel/random/boot_id"
 _ONLINE = "/sys/devices/system/cpu/online"
 _VIRTIO_NET = "virtio:d00000001v"
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 Q = TypeVar("Q")
-S = TypeVar("S", bound=State)
-_EXPECTED = "the UUID and the boot of a guest, and the name of a setting inside it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +78,7 @@ class Inside:
 
     def _virtio_cards(self) -> Iterator[str]:
         macs = {tap.mac.lower() for tap in self.guest.taps}
-        for name in sorted({name for name, mac in _interfaces(self.agent) if mac in macs})[:MAX_CARDS]:
+        for name in sorted({name for name, mac in interfaces_of(self.agent) if mac in macs})[:MAX_CARDS]:
             try:
                 kind = self.agent.read(f"{NET}/{name}/device/modalias")
             except NoSuchFile:
@@ -92,7 +87,7 @@ class Inside:
                 yield name
 
 
-def _interfaces(agent: GuestAgent) -> Iterator[tuple[str, str]]:
+def interfaces_of(agent: GuestAgent) -> Iterator[tuple[str, str]]:
     """Names, and MAC addresses."""
     interfaces = agent.call("guest-network-get-interfaces")
     for each in interfaces if isinstance(interfaces, list) else ():
@@ -235,7 +230,7 @@ def _answers(
 
 def _boot(agent: GuestAgent) -> str:
     try:
-        return agent.matching(_UUID, _BOOT)
+        return agent.matching(UUID, BOOT)
     except ApplyFailed:
         if not (name := _windows(agent)):
             raise
@@ -266,42 +261,3 @@ def agent_of(
     if agents is None:
         raise ApplyFailed(what, "the agents of guests cannot be reached without libvirt")
     return GuestAgent(what, lambda command: agents.ask_guest_agent(guest, command), clock, seconds)
-
-
-def conversation(agents: Agents | None, target: Target, *rules: re.Pattern[str]) -> tuple[GuestAgent, list[str]]:
-    """With the words of the target's owner that follow the guest's UUID and boot. Raises Invalid, ApplyFailed, Busy;
-    Gone also where the guest has restarted."""
-    words, rules = target.owner.split(" "), (_UUID, _UUID, *rules)
-    if len(words) != len(rules) or not all(rule.fullmatch(word) for rule, word in zip(rules, words, strict=True)):
-        raise Invalid(target.kind, str(target)[:80], _EXPECTED)
-    agent = agent_of(agents, words[0], str(target))
-    if agent.matching(_UUID, _BOOT) != words[1]:
-        raise Gone(str(target))
-    return agent, words[2:]
-
-
-def name_now(agent: GuestAgent, target: Target, interface: str, index: str) -> str:
-    """Of a card, by its ifindex. Raises Gone where it has left the guest."""
-    for name in chain([interface], (name for name, _ in _interfaces(agent))):
-        with suppress(NoSuchFile):
-            if agent.number(f"{NET}/{name}/ifindex") == int(index):
-                return name
-    raise Gone(str(target))
-
-
-def present(target: Target, read: Callable[[], S]) -> S:
-    """Raises Gone where the file is absent: its queue has left the guest."""
-    try:
-        return read()
-    except NoSuchFile:
-        raise Gone(str(target)) from None
-
-
-@contextmanager
-def written(target: Target, state: State, read_back: Callable[[], State]) -> Iterator[None]:
-    """For a block that writes the state. Raises ApplyFailed where the guest has another one afterwards."""
-    yield
-    if (now := read_back()) != state:
-        requested, says = (str(each) or "none" for each in (state, now))
-        noun = "vCPUs " if isinstance(state, GuestCpus) else ""
-        raise ApplyFailed(str(target), f"asked for {noun}{requested}, the guest says {says}", granted=says)

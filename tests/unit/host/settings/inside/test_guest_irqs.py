@@ -101,7 +101,7 @@ def test_a_hostile_answer_is_an_error_of_this_guest_alone(answer):
     found = read(made)
     assert (found.irqs, found.unread.isprintable(), len(found.unread) < 400) == ((), True, True)
     with pytest.raises((ApplyFailed, Busy, Gone)):
-        guest_irqs.set_vcpus(made, TARGET, GuestCpus(cpus("3")))
+        settings.set_state(LIVE, TARGET, GuestCpus(cpus("3")), made)
     assert made.files[irq_path(27)] == "0-3\n"
 
 
@@ -109,12 +109,12 @@ def test_a_refusal_is_no_absence():
     made = MadeUpGuest()
     made.refused["/sys/bus/virtio/devices/virtio1/net/eth0/ifindex"] = "Too many open files"
     with pytest.raises(ApplyFailed, match="Too many open files"):
-        guest_irqs.vcpus_of(made, TARGET)
+        settings.state_of(LIVE, TARGET, made)
     assert "Too many open files" in read(made).unread
     made.refused.clear()
     made.files["/proc/sys/kernel/random/boot_id"] = ""
     with pytest.raises(ApplyFailed, match="boot_id has ''"):
-        guest_irqs.vcpus_of(made, TARGET)
+        settings.state_of(LIVE, TARGET, made)
 
 
 def test_an_interrupt_gets_its_vcpu_and_its_former_list_back():
@@ -129,7 +129,7 @@ def test_a_guest_that_does_not_do_what_it_says_is_found_out():
     made = MadeUpGuest()
     made.lies = True
     with pytest.raises(ApplyFailed, match="asked for vCPUs 3, the guest says 0-3"):
-        guest_irqs.set_vcpus(made, TARGET, GuestCpus(cpus("3")))
+        settings.set_state(LIVE, TARGET, GuestCpus(cpus("3")), made)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_guest_that_does_not_do_what_it_says_is_found_out():
 def test_another_interrupt_with_its_number_is_left_alone(target):
     made = MadeUpGuest()
     with pytest.raises(Gone):
-        guest_irqs.set_vcpus(made, target, GuestCpus(cpus("3")))
+        settings.set_state(LIVE, target, GuestCpus(cpus("3")), made)
     assert {made.files[irq_path(number)] for number in (27, 28)} == {"0-3\n"}
 
 
@@ -163,5 +163,5 @@ def test_an_owner_that_names_no_interrupt_is_refused_before_the_guest_is_asked(o
     made = MadeUpGuest()
     for part in (27, None, -1):
         with pytest.raises(Invalid):
-            guest_irqs.vcpus_of(made, Target("guest_irq", owner, part, "x"))
+            settings.state_of(LIVE, Target("guest_irq", owner, part, "x"), made)
     assert made.asked == []

@@ -5,7 +5,6 @@ from support.fakes.guest_agents import ANSWERS, BOOT, ENTRIES, HUNG, UUID, MadeU
 
 from pinner.host.inventory import LIVE
 from pinner.host.settings import table
-from pinner.host.settings.inside import guest_rfs
 from pinner.host.settings.inside.guests import InsideReader
 from pinner.host.settings.row import Facts
 from pinner.model.change import Target
@@ -67,7 +66,7 @@ def test_a_hostile_answer_is_an_error_of_this_guest_alone(command, answer):
     assert found.unread.startswith(f"guest {found.name}: ")
     for target in (KERNEL, QUEUES[0]):
         with pytest.raises((ApplyFailed, Busy, Gone)):
-            guest_rfs.set_flows(made, target, FLOWS)
+            table.set_state(LIVE, target, FLOWS, made)
     assert (made.files[ENTRIES], made.files[flow_path(0)]) == ("0\n", "0\n")
 
 
@@ -94,14 +93,14 @@ def test_a_guest_that_does_not_do_what_it_says_is_found_out():
     made = MadeUpGuest()
     made.lies = True
     with pytest.raises(ApplyFailed, match="asked for 4096, the guest says 0"):
-        guest_rfs.set_flows(made, KERNEL, FLOWS)
+        table.set_state(LIVE, KERNEL, FLOWS, made)
 
 
 @pytest.mark.parametrize("owner", [f"{UUID} {UUID}", f"{UUID} {UUID} eth0 2 0", f"{UUID} {BOOT} eth0 9 0"])
 def test_a_guest_that_has_restarted_has_lost_the_numbers(owner):
     made = MadeUpGuest()
     with pytest.raises(Gone):
-        guest_rfs.set_flows(made, Target("guest_rfs", owner, None, "x"), FLOWS)
+        table.set_state(LIVE, Target("guest_rfs", owner, None, "x"), FLOWS, made)
     assert (made.files[ENTRIES], made.files[flow_path(0)]) == ("0\n", "0\n")
 
 
@@ -111,5 +110,5 @@ def test_a_guest_that_has_restarted_has_lost_the_numbers(owner):
 def test_an_owner_that_names_no_number_is_refused_before_the_guest_is_asked(owner):
     made = MadeUpGuest()
     with pytest.raises(Invalid, match="the UUID and the boot of a guest"):
-        guest_rfs.flows_of(made, Target("guest_rfs", owner, None, "x"))
+        table.state_of(LIVE, Target("guest_rfs", owner, None, "x"), made)
     assert made.asked == []

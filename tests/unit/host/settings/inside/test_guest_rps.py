@@ -98,7 +98,7 @@ def test_a_hostile_answer_is_an_error_of_this_guest_alone_and_its_text_cannot_ha
     assert found.unread.isprintable()
     assert len(found.unread) < 400
     with pytest.raises(PinnerError):
-        guest_rps.set_vcpus(made, target(), GuestCpus(cpus("0-3")))
+        table.set_state(LIVE, target(), GuestCpus(cpus("0-3")), made)
     assert made.files[queue_path(0)] == "0\n"
 
 
@@ -286,14 +286,14 @@ def test_the_changes_of_a_slow_guest_end_soon_and_other_guests_are_asked():
     made.before = lambda: setattr(clock, "now", clock.now + 0.3)
     for number in range(100):
         with suppress(Busy):
-            guest_rps.set_vcpus(agents, target(number=number), GuestCpus(cpus("0-3")))
+            table.set_state(LIVE, target(number=number), GuestCpus(cpus("0-3")), agents)
     assert clock.now - 1000 < conversations.ALLOWED / (1 - conversations.REFILL) + 2
     with pytest.raises(Busy, match="its agent answers too slowly, and is not asked now"):
-        guest_rps.vcpus_of(agents, target())
+        table.state_of(LIVE, target(), agents)
     made.before = lambda: None
     agents.ask_guest_agent("another", '{"execute": "guest-network-get-interfaces"}')
     clock.now += 120
-    assert guest_rps.vcpus_of(agents, target()) == GuestCpus(cpus("0-3"))
+    assert table.state_of(LIVE, target(), agents) == GuestCpus(cpus("0-3"))
 
 
 def test_an_undo_that_is_repeated_again_and_again_ends_after_a_hang():
@@ -308,14 +308,14 @@ def test_an_undo_that_is_repeated_again_and_again_ends_after_a_hang():
     made.before = hang
     for _ in range(5):
         with pytest.raises(Busy):
-            guest_rps.vcpus_of(agents, target())
+            table.state_of(LIVE, target(), agents)
     made.before = lambda: setattr(clock, "now", clock.now + 0.01)
     end = clock.now + 120
     while clock.now < end:
         clock.now += 0.5
         with suppress(Busy):
-            guest_rps.vcpus_of(agents, target())
-            guest_rps.set_vcpus(agents, target(), GuestCpus(cpus("0-3")))
+            table.state_of(LIVE, target(), agents)
+            table.set_state(LIVE, target(), GuestCpus(cpus("0-3")), agents)
             break
     assert made.files[queue_path(0)] == "0000000f\n"
     assert made.open == {}
@@ -356,23 +356,23 @@ def test_a_guest_that_does_not_do_what_it_says_is_found_out():
     made = MadeUpGuest()
     made.lies = True
     with pytest.raises(ApplyFailed, match="asked for vCPUs 0-3, the guest says none"):
-        guest_rps.set_vcpus(made, target(), GuestCpus(cpus("0-3")))
+        table.set_state(LIVE, target(), GuestCpus(cpus("0-3")), made)
 
 
 def test_the_kernels_refusal_comes_with_the_flush():
     made = MadeUpGuest()
     made.hostile["guest-file-flush"] = ApplyFailed("guest", "libvirt: failed to flush file: Permission denied")
     with pytest.raises(ApplyFailed, match="Permission denied"):
-        guest_rps.set_vcpus(made, target(), GuestCpus(cpus("0-3")))
+        table.set_state(LIVE, target(), GuestCpus(cpus("0-3")), made)
     assert made.open == {}
 
 
 @pytest.mark.parametrize("other", [target(boot=UUID), target(index=9)], ids=["restarted", "another interface"])
 def test_a_guest_that_has_restarted_has_lost_the_masks(other):
     made = MadeUpGuest()
-    for act in (guest_rps.vcpus_of, lambda *at: guest_rps.set_vcpus(*at, GuestCpus(cpus("0-3")))):
+    for act in (table.state_of, lambda root, key, agents: table.set_state(root, key, GuestCpus(cpus("0-3")), agents)):
         with pytest.raises(Gone):
-            act(made, other)
+            act(LIVE, other, made)
     assert made.files[queue_path(0)] == "0\n"
 
 
@@ -391,7 +391,7 @@ def test_a_guest_that_has_restarted_has_lost_the_masks(other):
 def test_an_owner_that_names_no_queue_is_refused_before_the_guest_is_asked(owner):
     made = MadeUpGuest()
     with pytest.raises(Invalid, match="the UUID and the boot of a guest"):
-        guest_rps.vcpus_of(made, Target("guest_rps", owner, 0, "x"))
+        table.state_of(LIVE, Target("guest_rps", owner, 0, "x"), made)
     assert made.asked == []
 
 

@@ -57,7 +57,7 @@ def test_a_hostile_answer_is_an_error_of_this_guest_alone(answer):
     found = read(made)
     assert (found.states, found.unread.isprintable(), len(found.unread) < 400) == ({}, True, True)
     with pytest.raises((ApplyFailed, Busy, Gone)):
-        guest_sysctls.set_value(made, TARGET, Number(1 << 20))
+        table.set_state(LIVE, TARGET, Number(1 << 20), made)
     assert made.files[RMEM_MAX] == "212992\n"
 
 
@@ -72,7 +72,7 @@ def test_a_value_is_set_and_its_former_one_is_given_back():
 def test_a_guest_that_has_restarted_has_lost_the_value():
     made = MadeUpGuest()
     with pytest.raises(Gone):
-        guest_sysctls.set_value(made, Target("guest_sysctl", f"{UUID} {UUID} {MAX}", None, "x"), Number(1))
+        table.set_state(LIVE, Target("guest_sysctl", f"{UUID} {UUID} {MAX}", None, "x"), Number(1), made)
     assert made.files[RMEM_MAX] == "212992\n"
 
 
@@ -80,7 +80,7 @@ def test_a_guest_that_has_restarted_has_lost_the_value():
 def test_no_other_sysctl_is_read_or_set(key):
     made = MadeUpGuest()
     target = Target("guest_sysctl", f"{UUID} {BOOT} {key}", None, "x")
-    for act in (guest_sysctls.value_of, lambda *at: guest_sysctls.set_value(*at, Number(1))):
+    for act in (table.state_of, lambda root, key, agents: table.set_state(root, key, Number(1), agents)):
         with pytest.raises(Invalid, match="the UUID and the boot of a guest"):
-            act(made, target)
+            act(LIVE, target, made)
     assert made.asked == []
