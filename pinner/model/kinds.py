@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Literal, get_args
 
 from pinner.model.cpuset import CpuSet
@@ -108,127 +109,109 @@ class Kind:
         return f"{self.room}/{self.module}" if self.room else self.module
 
 
+_setting = partial(Kind, order=0)
+_inside = partial(_setting, group="inside", room="inside")
+
 _ROWS = (
-    Kind(
+    _setting(
         "weight",
         "weight {name}",
-        order=0,
         state=Number,
         remedy="cpu-weights",
         summary="the CPU weight of machine.slice, which holds all guests: ten times that of the other slices",
         leaves_file=True,
     ),
-    Kind(
+    _inside(
         "guest_rps",
         "guest {name} rps rx-{part}",
         parts="rps rx-{parts}",
-        group="inside",
-        order=0,
         state=GuestCpus,
         remedy="guest-rps",
-        room="inside",
         summary="RPS inside guests whose virtio cards have fewer queues than vCPUs, through their guest agents",
         has_part=True,
     ),
-    Kind(
+    _inside(
         "guest_rfs",
         "guest {name}",
-        group="inside",
-        order=0,
         state=Number,
         remedy="guest-rfs",
-        room="inside",
         summary="RFS inside such guests: the vCPU whose program reads packets takes them",
     ),
-    Kind(
+    _inside(
         "guest_irq",
         "guest {name} irq {part}",
         parts="irq {parts}",
-        group="inside",
-        order=0,
         state=GuestCpus,
         remedy="guest-irqs",
-        room="inside",
         summary="interrupts of virtio cards inside guests: each queue gets a vCPU of its own",
         has_part=True,
     ),
-    Kind(
+    _inside(
         "guest_sysctl",
         "guest {name}",
-        group="inside",
-        order=0,
         state=Number,
         remedy="guest-sysctls",
-        room="inside",
         summary="receive buffers of UDP inside guests",
     ),
-    Kind(
+    _setting(
         "queues",
         "queues {name}",
-        order=0,
         state=Number,
         remedy="queues",
         summary="cards that use one of several queues get more",
     ),
-    Kind(
+    _setting(
         "coalescing",
         "coalescing {name}",
-        order=0,
         state=Coalescing,
         remedy="coalescing",
         summary="cards with many packets gather them for one interrupt",
     ),
-    Kind(
+    _setting(
         "latency",
         "resume latency of CPU {name}",
-        order=0,
         state=Word,
         remedy="resume-latency",
         room="power",
         summary="the CPUs of guests may not sleep so deeply that they need 50 us or more to wake",
     ),
     # Before the governor, so that a rollback restores it after the governor: with performance, drivers refuse others.
-    Kind(
+    _setting(
         "epp",
         "energy preference of CPUs {name}",
-        order=0,
         state=Word,
         remedy="epp",
         room="power",
         summary="the energy preferences (EPP) of the CPUs of guests: performance",
         has_part=True,
     ),
-    Kind(
+    _setting(
         "governor",
         "governor of CPUs {name}",
-        order=0,
         state=Governor,
         remedy="governors",
         room="power",
         summary="the frequency governors of the CPUs of vCPUs: performance",
         has_part=True,
     ),
-    Kind(
+    _setting(
         "ring",
         "ring {name}",
-        order=0,
         state=Number,
         remedy="rings",
         summary="the receive rings of cards that have dropped packets, as large as possible",
     ),
-    Kind(
+    _setting(
         "sysctl",
         "sysctl {name}",
-        order=0,
         state=Number,
         remedy="sysctls",
         summary="the kernel's settings that docs/remedies.md lists",
     ),
-    Kind(
+    _setting(
         "rps",
         "rps {name} rx-{part}",
         parts="rps rx-{parts}",
-        order=0,
         state=CpuSet,
         remedy="rps",
         summary="the CPUs that process received packets: the CPUs of guests are taken out",
@@ -236,21 +219,19 @@ _ROWS = (
         follows_former=True,
         may_be_off=True,
     ),
-    Kind(
+    _setting(
         "irq",
         "irq {part} {name}",
         parts="irq {parts}",
-        order=0,
         state=CpuSet,
         remedy="irqs",
         summary="the CPUs of interrupts: those of devices leave the CPUs of guests, for the housekeeping CPUs of their "
         "device's NUMA node",
         has_part=True,
     ),
-    Kind(
+    _setting(
         "irqbalance",
         "irqbalance ({owner})",
-        order=0,
         state=CpuSet,
         remedy="irqbalance",
         summary="it sends no interrupts to the CPUs of guests",
