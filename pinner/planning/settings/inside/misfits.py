@@ -12,28 +12,27 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning.settings.inside.common import STAYS
 from pinner.planning.settings.table import ROWS
 
+_ASKS_NONE = "this host asks no agents of guests"
+
 
 def misfits(plan: Plan, snapshot: Snapshot) -> dict[Target, str]:
     """Each with the reason. What a guest that is read does not have is none: it has ended."""
-    found: dict[Target, str] = {}
     changes: dict[Group, list[StateChange]] = {}
     for change in plan.changes:
         if isinstance(change, StateChange) and change.target.kind in INSIDE:
             changes.setdefault(group_of(change.target), []).append(change)
     guests = {guest.uuid: guest for guest in snapshot.guests}
-    for kind in {group.kind for group in changes}:
-        told = getattr(snapshot, KINDS[kind].module)
-        by_guest: dict[str, GuestSettings] = {settings.guest: settings for settings in told or ()}
-        for group in (group for group in changes if group.kind == kind):
-            why = _ASKS_NONE if told is None else _unread(by_guest.get(group.owner), guests.get(group.owner))
-            if why:
-                found |= {change.target: f"it cannot be read: {why}" for change in changes[group]}
-            elif (settings := by_guest.get(group.owner)) and (wanted := ROWS[kind].wanted):
-                found |= _misfits(changes[group], wanted(settings))
+    told = {kind: getattr(snapshot, KINDS[kind].module) for kind in INSIDE}
+    by_group = {(kind, each.guest): each for kind in INSIDE for each in told[kind] or ()}
+    found: dict[Target, str] = {}
+    for group, members in changes.items():
+        settings = by_group.get((group.kind, group.owner))
+        why = _ASKS_NONE if told[group.kind] is None else _unread(settings, guests.get(group.owner))
+        if why:
+            found |= {change.target: f"it cannot be read: {why}" for change in members}
+        elif settings and (wanted := ROWS[group.kind].wanted):
+            found |= _misfits(members, wanted(settings))
     return found
-
-
-_ASKS_NONE = "this host asks no agents of guests"
 
 
 def _unread(settings: GuestSettings | None, guest: Guest | None) -> str:
