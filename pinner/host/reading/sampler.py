@@ -52,12 +52,13 @@ def take_reading(
 ) -> HostReading:
     """Two samples, begun ``seconds`` apart (0, or captured: one). ``folders``: whose room pinner needs. Raises Busy."""
     began = clock()
-    samples = [_sample(root, snapshot, ask_guests)]
+    ask = ask_guests if seconds else None  # one sample of a guest's counters tells nothing
+    samples = [_sample(root, snapshot, ask)]
     between = 0.0
     if root == LIVE and seconds:
         sleep(seconds)
         between = clock() - began
-        samples.append(_sample(root, snapshot, ask_guests))
+        samples.append(_sample(root, snapshot, ask))
     return with_rates(HostReading(snapshot, tuple(samples), between, _details(root, snapshot, folders, samples[-1])))
 
 

@@ -12,13 +12,18 @@ from pinner.host.settings.inside.guests import InsideReader
 from pinner.model.reading import GuestSoftirqs, HostSample
 
 
-def read(made, **more):
+def read(made, seconds=1.0, **more):
     taken = hosts.snapshot(hosts.plain(16, 2), [guest(**more)])
-    return take_reading(Path("/nowhere"), taken, 0.0, ask_guests=InsideReader(made).read).now.softirqs
+    return take_reading(Path("/nowhere"), taken, seconds, ask_guests=InsideReader(made).read).now.softirqs
 
 
 def test_received_packets_are_counted_by_vcpu():
     assert read(MadeUpGuest()) == (GuestSoftirqs(UUID, "g1", BOOT, {0: 90}),)
+
+
+def test_one_sample_alone_asks_no_guest():
+    made = MadeUpGuest()
+    assert (read(made, 0.0), made.asked) == ((), [])
 
 
 def test_a_guest_with_one_vcpu_is_not_asked():
