@@ -86,11 +86,12 @@ def local_agent(
     watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, placed) if threads is not None else None
     pinger = _pinger(config) if threads is not None and config.agent.keep_measures else None
     recorder = _recorder(config, libvirt, pinger) if threads is not None and config.agent.keep_measures else None
-    take = _snapshots(config, own, libvirt, journal, placed, read_nova)
+    ask_guests = InsideReader(libvirt).read if config.libvirt.guest_agents else None
+    take = _snapshots(config, own, libvirt, journal, placed, read_nova, ask_guests)
     agent = LocalAgent(
         take, host, journal, now, event_queue, trail, config.agent.recover,
         name=host_name(config), boot=boot_id(LIVE), checks=lambda: checks(watcher, libvirt) if watcher else (),
-        sample=_readings(config, libvirt), histories=_histories(recorder), trace=partial(blame, LIVE, sleep=sleep),
+        sample=_readings(config, ask_guests), histories=_histories(recorder), trace=partial(blame, LIVE, sleep=sleep),
         take_inventory=lambda kinds: take(0.0, kinds),
     )  # fmt: skip
     undo.callback(agent.close)
@@ -135,6 +136,7 @@ def _snapshots(
     journal: StoredJournal | UnusableJournal,
     placed: LastMasks,
     read_nova: Callable[[], NovaConf | None],
+    ask_guests: AskGuests | None,
 ) -> TakeSnapshot:
     inputs = SnapshotInputs(
         own=own,
@@ -145,7 +147,7 @@ def _snapshots(
         minimum_cores=config.host.minimum_cores,
         weights=dict(config.objective),
         ovs_masks=Ovsdb(Path(config.host.ovsdb)).masks,
-        ask_guests=_inside(config, libvirt),
+        ask_guests=ask_guests,
         scanner=Scanner(LIVE),
         sleep=sleep,
     )
@@ -157,13 +159,8 @@ def _snapshots(
     return take
 
 
-def _readings(config: cfg.ConfigOpts, libvirt: Libvirt) -> Callable[[Snapshot, float], HostReading]:
-    known = partial(take_reading, LIVE, sleep=sleep, folders=(state_dir(config),), ask_guests=_inside(config, libvirt))
-    return lambda snapshot, seconds: known(snapshot, seconds)
-
-
-def _inside(config: cfg.ConfigOpts, libvirt: Libvirt) -> AskGuests | None:
-    return InsideReader(libvirt).read if config.libvirt.guest_agents else None
+def _readings(config: cfg.ConfigOpts, ask_guests: AskGuests | None) -> Callable[[Snapshot, float], HostReading]:
+    return partial(take_reading, LIVE, sleep=sleep, folders=(state_dir(config),), ask_guests=ask_guests)
 
 
 def _pinger(config: cfg.ConfigOpts) -> Pinger | None:

@@ -50,6 +50,18 @@ def test_a_trace_ends_when_its_caller_disconnects(configured, tmp_path, monkeypa
             local.blame(host.guests[0].uuid, 2.0)
 
 
+def test_a_snapshot_and_a_reading_share_the_time_of_slow_guests(configured, tmp_path, monkeypatch) -> None:
+    host, readers = snapshot(plain(4), []), []
+    monkeypatch.setattr(agent, "take_snapshot", lambda *_, inputs, **__: readers.append(inputs.ask_guests) or host)
+    monkeypatch.setattr(agent, "take_reading", lambda *_, ask_guests, **__: readers.append(ask_guests))
+    text = f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nguest_agents = true\n"
+    (tmp_path / "state/agent").mkdir(parents=True)
+    with ExitStack() as undo:
+        wiring.local_agent(wiring.configuration(configured(text)), (), undo).reading(1.0)
+    of_snapshot, of_reading = readers
+    assert of_snapshot == of_reading is not None
+
+
 def test_the_named_files_of_nova_are_read(configured, tmp_path) -> None:
     (tmp_path / "nova.conf").write_text("[compute]\ncpu_dedicated_set = 4\n")
     read = wiring.nova_reader(wiring.configuration(configured(f"[nova]\nnova_conf = {tmp_path}/nova.conf\n")))

@@ -143,7 +143,7 @@ class _Asked:
 
 class InsideReader:
     """A guest that does not answer in time, or slowly again and again, is not asked for a while. The guest whose last
-    conversation is the oldest comes first."""
+    conversation is the oldest comes first. Threads may share it."""
 
     def __init__(self, agents: Agents, clock: Callable[[], float] = time.monotonic) -> None:
         self._agents = agents
@@ -201,7 +201,7 @@ class InsideReader:
         return ""
 
     def _slow_ones(self) -> str:
-        names = sorted(asked.name for asked in self._asked.values() if asked.seconds > SLOW)
+        names = sorted(asked.name for asked in tuple(self._asked.values()) if asked.seconds > SLOW)
         return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
