@@ -8,7 +8,7 @@ from pinner.model.change import StateChange, Target, group_of
 from pinner.model.kinds import KINDS, TargetKind
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.states import State
-from pinner.planning.available.exclusions import is_excluded_guest
+from pinner.planning.available.exclusions import is_excluded_guest, is_named
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
 
@@ -57,6 +57,6 @@ def _why_left_out(uuid: str, plan: Plan, context: Context) -> str:
     guest = next((each for each in context.snapshot.guests if each.uuid == uuid), None)
     if guest is None or is_excluded_guest(guest, plan.request):
         return "the guest is excluded"
-    if plan.request.guests and not {guest.name, guest.uuid} & {*plan.request.guests}:
+    if plan.request.guests and not is_named(guest, plan.request.guests):
         return "the request names other guests"
     return ""
