@@ -151,11 +151,15 @@ def _sparing(strategies: Mapping[str, Strategy], context: Context) -> Context:
     request, asked = context.request, asked_terms(strategies[context.request.strategy])
     if context.roles is not None or request.emulator != AUTO or request.housekeeping == AUTO or not asked & SPREAD:
         return context
+    if not (others := [*sparing(context)]):
+        return context
     with suppress(Invalid, NoFit):
         stages = Stages.of(context, strategies)
         every = stages, stages.place()
-        others = [replace(stages, context=other) for other in sparing(context, every[1].answer.roles.emulator)]
-        tried = [every, *((other, other.place()) for other in others)]
+        if not all(other.allocatable.spared & every[1].answer.roles.emulator for other in others):
+            return context
+        spared = (replace(stages, context=other) for other in others)
+        tried = [every, *((other, other.place()) for other in spared)]
         best, *rest = sorted(tried, key=lambda each: _moves(*each))  # of equal ones, sets that stand stay
         for other in rest:
             objective = between(context, asked, best[1], other[1])

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.plan.plan import Roles
 from pinner.planning.available import slices
@@ -59,10 +58,9 @@ def _stands(context: Context, resolved: Resolved) -> bool:
     return daemons and any(map(now.has_emulators, emulators))
 
 
-def sparing(context: Context, emulators: CpuSet) -> Iterator[Context]:
+def sparing(context: Context) -> Iterator[Context]:
     """With an automatic emulator set on one of two nodes. Of more nodes, each plan would find others to leave out: the
     guests are elsewhere then; and vCPUs on isolated CPUs need none of these."""
-    nodes = tuple(context.allocatable.nodes.values())
-    if len(nodes) == 2 and not context.allocatable.isolating and all(cpus & emulators for cpus in nodes):
-        for cpus in nodes:
-            yield replace(context, allocatable=replace(context.allocatable, spared=cpus))
+    allocatable = context.allocatable
+    for cpus in allocatable.nodes.values() if len(allocatable.nodes) == 2 and not allocatable.isolating else ():
+        yield replace(context, allocatable=replace(allocatable, spared=cpus))

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from data.field.documented import EVEN, documented_host
@@ -17,6 +18,7 @@ from pinner.planning.placement import record
 from pinner.planning.planner import plan, plan_from_placement
 from pinner.planning.request.context import Context
 from pinner.planning.sizes import sparing
+from pinner.planning.strategies import per_flavor
 
 HOUSEKEEPING = "0,2,4,6"
 """Of the documented case: node 0 keeps 16 CPUs, as many as the large guest has vCPUs."""
@@ -92,9 +94,15 @@ def test_a_policy_places_a_guest_that_is_bound_to_the_node_without_emulators() -
 @pytest.mark.parametrize(
     ("nodes", "strategy", "tried"), [(2, "numa-local", 2), (8, "numa-local", 0), (2, "isolated", 0)]
 )
-def test_only_nodes_are_tried_that_may_be_left_out(nodes: int, strategy: str, tried: int) -> None:
-    """Each costs a placement of all guests."""
+def test_only_nodes_are_tried_that_may_be_left_out(
+    nodes: int, strategy: str, tried: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each costs a placement of all guests, and they are compared with one more."""
     top = interleaved(32, nodes)
     host = snapshot(top, [guest(1, 4, top.online)])
-    context = Context.of(host, Request(strategy, housekeeping="0,32"))
-    assert len(list(sparing(context, top.online))) == tried
+    context = Context.of(host, request := Request(strategy, housekeeping="0,32"))
+    assert len(list(sparing(context))) == tried
+    placed = Mock(wraps=per_flavor.place)
+    monkeypatch.setattr(per_flavor, "place", placed)
+    plan(host, "s", request)
+    assert placed.call_count == (tried and tried + 1) + 1
