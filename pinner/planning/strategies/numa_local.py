@@ -14,14 +14,14 @@ from pinner.model.plan.plan import LeftOut, Wanted
 from pinner.planning.available.numa import MemoryBalance, VcpuGroup, everything, is_bound_to_nodes, outstanding
 from pinner.planning.available.roles import Resolved
 from pinner.planning.objective_terms import MeasuredPlacement
-from pinner.planning.request import core_classes, siblings
+from pinner.planning.request import siblings
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice
 from pinner.planning.strategies.single_moves import SingleMoves, masks, measure, rise
 from pinner.planning.strategies.strategy import (
     COMMON,
     Answer,
-    divided,
+    divided_to_float,
     float_over,
     floating_warnings,
     place_beside,
@@ -40,28 +40,16 @@ class NumaLocal:
     def place(self, context: Context) -> Answer:
         resolved = context.resolve()
         roles = resolved.roles
-        context, few = siblings.kept(context, roles.vcpu)
-        context, left_out = divided(context, roles)
         pools = {node: roles.vcpu & cpus for node, cpus in context.allocatable.nodes.items()}
-        context = core_classes.kept_apart(
-            context,
-            roles.vcpu,
-            lambda cpus: {node: len(siblings.usable(context, pool & cpus)) for node, pool in pools.items()},
-            crowd=True,
-        )
+        context, left_out = divided_to_float(context, roles, pools, crowd=True)
         wanted = list(place_host_processes(context, roles))
         placing = _Placing.of(context, resolved, pools, wanted)
         chosen = placing.chosen()
         for guest in context.guests:
             if homes := chosen.homes.get(guest.uuid):
                 wanted += placing.wanted(guest, homes, placing.crowded(guest, chosen))
-        warnings = (
-            *resolved.warnings,
-            *floating_warnings(context, roles),
-            *siblings.warnings(context, roles.vcpu),
-            *_crowded(chosen.room.free),
-        )
-        return Answer(roles, tuple(wanted), (*few, *left_out, *chosen.unplaced), warnings)
+        warnings = (*resolved.warnings, *floating_warnings(context, roles), *_crowded(chosen.room.free))
+        return Answer(roles, tuple(wanted), (*left_out, *chosen.unplaced), warnings)
 
 
 _Homes = dict[VcpuGroup, NodeId]

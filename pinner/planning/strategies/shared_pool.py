@@ -3,12 +3,12 @@
 from typing import ClassVar
 
 from pinner.model.plan.plan import Roles
-from pinner.planning.request import core_classes, siblings
+from pinner.planning.request import siblings
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import (
     COMMON,
     Answer,
-    divided,
+    divided_to_float,
     float_over,
     floating_warnings,
     place_beside,
@@ -35,16 +35,11 @@ class SharedPool:
         resolved = context.resolve()
         roles = resolved.roles
         wanted = list(place_host_processes(context, roles))
-        context, few = siblings.kept(context, roles.vcpu)
-        context, unplaced = divided(context, roles)
-        context = core_classes.kept_apart(
-            context, roles.vcpu, lambda cpus: {None: len(siblings.usable(context, cpus))}, crowd=False
-        )
+        context, unplaced = divided_to_float(context, roles, {None: roles.vcpu}, crowd=False)
         for guest in context.guests:
             kind = siblings.WORDS.get(context.request.smt, "CPUs of one kind")
             why = _reason(roles, kind if guest.uuid in context.cores else "all CPUs")
             wanted += place_beside(context, resolved, guest)
             for group in context.groups(guest):
                 wanted += float_over(context, guest, group, roles.vcpu, why)
-        warnings = (*resolved.warnings, *floating_warnings(context, roles), *siblings.warnings(context, roles.vcpu))
-        return Answer(roles, tuple(wanted), (*few, *unplaced), warnings)
+        return Answer(roles, tuple(wanted), unplaced, (*resolved.warnings, *floating_warnings(context, roles)))

@@ -17,6 +17,7 @@ from pinner.planning.available.exclusions import pinned_cpus
 from pinner.planning.available.numa import VcpuGroup
 from pinner.planning.available.roles import Resolved
 from pinner.planning.objective_terms import SPREAD
+from pinner.planning.request import core_classes, siblings
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.allocator import node_choice
 
@@ -206,6 +207,20 @@ def divided(context: Context, roles: Roles, *, apart: bool = False) -> tuple[Con
     return replace(context, guests=guests, taken=taken), left_out
 
 
+def divided_to_float(
+    context: Context, roles: Roles, pools: Mapping[NodeId, CpuSet], *, crowd: bool
+) -> tuple[Context, tuple[LeftOut, ...]]:
+    """The guests with the threads and the kind of cores over which each floats, and the others. ``pools``: the vCPU
+    set by node, or together; ``crowd``: see core_classes.kept_apart."""
+    context, few = siblings.kept(context, roles.vcpu)
+    context, left_out = divided(context, roles)
+
+    def room(cpus: CpuSet) -> dict[NodeId, int]:
+        return {node: len(siblings.usable(context, pool & cpus)) for node, pool in pools.items()}
+
+    return core_classes.kept_apart(context, roles.vcpu, room, crowd=crowd), (*few, *left_out)
+
+
 def beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[NodeId]) -> CpuSet:
     """The emulator set of these nodes; of all nodes where these have none."""
     near = union([resolved.emulator_on[node] for node in nodes if node in resolved.emulator_on])
@@ -235,7 +250,8 @@ def pin(guest: Guest, cpus: Mapping[int, int], reason: str) -> Iterator[Wanted]:
         yield Wanted(targets[vcpu], CpuSet.one(cpu), reason)
 
 
-def floating_warnings(context: Context, roles: Roles) -> Iterable[str]:
+def floating_warnings(context: Context, roles: Roles) -> Iterator[str]:
     shared = roles.cpus & context.snapshot.topology.nohz_full
     if shared:
         yield f"CPUs {shared} are nohz_full, but several threads share each of them: their timer tick does not stop"
+    yield from siblings.warnings(context, roles.vcpu)
