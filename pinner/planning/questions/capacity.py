@@ -116,11 +116,7 @@ def _isolated(strategy: Isolated, context: Context, placed: _Placed) -> Strategy
     if not pool:
         live = context.request.isolation == "live" and context.joined is None
         return _none(strategy, _PARTITIONS if live else "no isolated CPU is free")
-    taken = union(mask for mask in placed.masks if len(mask) == 1)
-    free = free_slots(context, pool, taken)
-    pools = {node: pool & cpus for node, cpus in context.allocatable.nodes.items()}
-    widest = max(free_slots(context, pool, CpuSet()).values(), default=0)
-    return StrategyCapacity(strategy.name, True, sum(free.values()), _nodes(context, pools, free), widest=widest)
+    return _one_to_one(strategy, context, placed, pool, len)
 
 
 def _exclusive(strategy: Exclusive, context: Context, placed: _Placed) -> StrategyCapacity:
@@ -129,9 +125,16 @@ def _exclusive(strategy: Exclusive, context: Context, placed: _Placed) -> Strate
     pool = roles.vcpu - roles.housekeeping - roles.emulator
     vcpus = (want.cpus for want in placed.plan.wanted if want.target.kind == "vcpu")
     floating = replace(placed, masks=Counter(mask for mask in vcpus if len(mask) > 1))
+    return _one_to_one(strategy, context, placed, pool, lambda cpus: _whole(len(cpus) - _shares(floating, cpus)))
+
+
+def _one_to_one(
+    strategy: Strategy, context: Context, placed: _Placed, pool: CpuSet, most: Callable[[CpuSet], int]
+) -> StrategyCapacity:
+    """``most``: vCPUs for a node's CPUs of the pool."""
     pools = {node: pool & cpus for node, cpus in context.allocatable.nodes.items()}
     slots = free_slots(context, pool, union(mask for mask in placed.masks if len(mask) == 1))
-    free = {node: min(slots[node], _whole(len(cpus) - _shares(floating, cpus))) for node, cpus in pools.items()}
+    free = {node: min(slots[node], most(cpus)) for node, cpus in pools.items()}
     widest = max(free_slots(context, pool, CpuSet()).values(), default=0)
     return StrategyCapacity(strategy.name, True, sum(free.values()), _nodes(context, pools, free), widest=widest)
 
