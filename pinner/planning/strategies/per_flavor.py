@@ -117,10 +117,8 @@ def _after_yielding(context: Context, strategies: Mapping[str, Strategy]) -> tup
 def _require_alone(answer: Answer, parts: _Parts, context: Context, strategies: Mapping[str, Strategy]) -> None:
     """Raises Invalid where the host's strategy, a plug-in, gives CPUs of ``exclusive`` guests to others."""
     names = {guest.uuid: _strategy_of(guest, context, strategies) for guest in context.guests}
-    alone = {uuid for uuid, name in names.items() if name == EXCLUSIVE} - parts.refused.keys()
-    if context.request.strategy == EXCLUSIVE:
-        alone |= parts.refused.keys()
-    if not alone:
+    names |= dict.fromkeys(parts.refused, context.request.strategy)
+    if not (alone := {uuid for uuid, name in names.items() if name == EXCLUSIVE}):
         return
     ours = (want for want in answer.wanted if want.target.kind == "vcpu" and want.target.owner in alone)
     own = {want.target: want.cpus for want in ours}
