@@ -95,9 +95,9 @@ def _after_yielding(context: Context, strategies: Mapping[str, Strategy]) -> tup
     leave one that floats without a place, or with fewer CPUs than vCPUs."""
     names = {guest.uuid: _strategy_of(guest, context, strategies) for guest in context.guests}
     floating = {guest.uuid: guest for guest in context.guests if names[guest.uuid] not in ONE_TO_ONE}
-    own = with_own_cpus(context)
-    new = [guest for guest in context.guests if names[guest.uuid] == EXCLUSIVE and guest.uuid not in own]
-    if not (floating and new):
+    exclusive = [guest for guest in context.guests if names[guest.uuid] == EXCLUSIVE]
+    new = _without_own_cpus(context, exclusive) if floating and exclusive else []
+    if not new:
         return _complete_parts(context, strategies, {}), {}
     parts = _possible_parts(context, strategies, {})
     if parts and not any(_crowding(parts, floating).values()):
@@ -131,18 +131,18 @@ def _require_alone(answer: Answer, parts: _Parts, context: Context, strategies: 
 _FEW = "CPUs of its own would leave guests that float too few"
 
 
-def with_own_cpus(context: Context) -> set[str]:
-    """The guests, by UUID, each of whose vCPUs has one CPU, which is no other vCPU's only one: that may be a pool. Also
-    those that a trial places anew."""
+def _without_own_cpus(context: Context, guests: Iterable[Guest]) -> list[Guest]:
+    """The others have a CPU for each vCPU, which is no other vCPU's only one: that may be a pool. Also those that a
+    trial places anew."""
     now = replace(context, replaced=frozenset())
     masks = {guest.uuid: (now.recorded(guest) or guest.vcpu_affinities).values() for guest in context.snapshot.guests}
     used = Counter(chain.from_iterable(masks.values()))
     alone = {mask for mask, count in used.items() if len(mask) == count == 1}
-    return {
-        guest.uuid
-        for guest in context.guests
-        if len(masks[guest.uuid]) == len(guest.plugged) and alone.issuperset(masks[guest.uuid])
-    }
+    return [
+        guest
+        for guest in guests
+        if len(masks[guest.uuid]) != len(guest.plugged) or not alone.issuperset(masks[guest.uuid])
+    ]
 
 
 def _crowding(parts: _Parts | None, floating: Mapping[str, Guest]) -> dict[str, int]:
