@@ -17,14 +17,7 @@ from pinner.planning import curing
 from pinner.planning.available.exclusions import require_known_guests
 from pinner.planning.available.roles import Resolved
 from pinner.planning.changes import contested
-from pinner.planning.objective import (
-    MeasuredAnswer,
-    between,
-    harmed,
-    harms,
-    values_by_tier,
-    worsening,
-)
+from pinner.planning.objective import MeasuredAnswer, between, harmed, harms, values_by_tier, worsening
 from pinner.planning.objective_terms import SPREAD
 from pinner.planning.placement import id_from_placement, id_of
 from pinner.planning.request.context import Context

@@ -10,13 +10,7 @@ from pinner.model.plan.plan import GuestMemory, Move, Rebalance
 from pinner.planning import curing, warnings
 from pinner.planning.changes import changes, guests_memory
 from pinner.planning.moves import Improver
-from pinner.planning.objective import (
-    MeasuredAnswer,
-    between,
-    harmed,
-    of_answer,
-    of_plan,
-)
+from pinner.planning.objective import MeasuredAnswer, between, harmed, of_answer, of_plan
 from pinner.planning.objective_terms import ObjectiveMeasure
 from pinner.planning.request.context import Context
 from pinner.planning.strategies import per_flavor, rules

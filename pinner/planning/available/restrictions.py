@@ -23,12 +23,7 @@ from pinner.model.plan.request import Request
 from pinner.model.snapshot import OVS, OVS_DAEMON, Snapshot
 from pinner.model.text import and_more, listed
 from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
-from pinner.planning.available.exclusions import (
-    asked_for,
-    is_excluded_guest,
-    is_excluded_process,
-    own_cpus,
-)
+from pinner.planning.available.exclusions import asked_for, is_excluded_guest, is_excluded_process, own_cpus
 from pinner.planning.available.numa import allowed
 from pinner.planning.available.operator_pins import beside_vcpus, is_left_to_operator, owned, pins_of, released
 from pinner.planning.available.slices import ROLES

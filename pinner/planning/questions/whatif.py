@@ -13,14 +13,7 @@ from pinner.model.machine.topology import Topology
 from pinner.model.plan.objective import COST
 from pinner.model.plan.plan import Plan, vcpus_by_guest
 from pinner.model.plan.request import Request
-from pinner.model.questions import (
-    MAX_NEW_GUESTS,
-    MAX_NEW_VCPUS,
-    NewGuests,
-    Scenario,
-    ScenarioOutcome,
-    WhatIf,
-)
+from pinner.model.questions import MAX_NEW_GUESTS, MAX_NEW_VCPUS, NewGuests, Scenario, ScenarioOutcome, WhatIf
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.available import exclusions

@@ -36,12 +36,7 @@ from pinner.planning.available.numa import (
     is_bound_to_nodes,
     within_partitions,
 )
-from pinner.planning.available.operator_pins import (
-    is_left_to_operator,
-    pins_in_words,
-    pins_of,
-    released,
-)
+from pinner.planning.available.operator_pins import is_left_to_operator, pins_in_words, pins_of, released
 from pinner.planning.available.restrictions import owned_in_words, restricted_since
 from pinner.planning.available.roles import Resolved, resolve
 from pinner.planning.request.processes import (

@@ -2,14 +2,7 @@
 
 from dataclasses import replace
 
-from data.field.named import (
-    floats_outside,
-    irqaffinity,
-    remote_gpu,
-    split_core,
-    squeezed_osds,
-    topology,
-)
+from data.field.named import floats_outside, irqaffinity, remote_gpu, split_core, squeezed_osds, topology
 from support.hosts import GIB, KERNEL, cpus, guest, interleaved, plain, process
 from support.made_up.readings import SECONDS, Seen, host, irq, placed, reading
 

@@ -9,15 +9,7 @@ from support.values import NOON, make_change
 from pinner.model.change import Target, group_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.machine.interrupts import Balancer
-from pinner.model.policy import (
-    BASE_DELAY,
-    FORGET_AFTER,
-    FREE_RESTARTS,
-    MAX_DELAY,
-    MAX_RESTART_DELAY,
-    Backoff,
-    Drift,
-)
+from pinner.model.policy import BASE_DELAY, FORGET_AFTER, FREE_RESTARTS, MAX_DELAY, MAX_RESTART_DELAY, Backoff, Drift
 from pinner.model.settings.inside import GuestQueue, GuestRps
 from pinner.planning.policy.backoff_counts import (
     after_failures,

@@ -3,16 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from data.field.documented import (
-    HOST,
-    MIXED,
-    MIXED_PLACES,
-    ONE_GUEST,
-    ONE_GUEST_PLACES,
-    PLACES,
-    SETS,
-    with_flavors,
-)
+from data.field.documented import HOST, MIXED, MIXED_PLACES, ONE_GUEST, ONE_GUEST_PLACES, PLACES, SETS, with_flavors
 from support.hosts import GIB, applied, cpus, guest, plain, snapshot
 from support.made_up.fixed_strategy import Fixed
 from support.made_up.small_hosts import small_host
