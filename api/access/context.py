@@ -21,7 +21,7 @@ from pinner.api.access.policies import Authorizer
 from pinner.api.access.refusals import RefusalAudit
 from pinner.api.streams import Streams
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.outcome.outcome import Probe
+from pinner.model.outcome.outcome import Probe, ProbeOptions
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Plan, PlanSummary
 from pinner.model.plan.request import Request
@@ -160,19 +160,10 @@ class HostService:
         self._require_own("run", run, stored.host)
         return stored
 
-    def probe(
-        self,
-        plan: str,
-        windows: int,
-        seconds: int,
-        caller: Caller,
-        rivals: tuple[str, ...] = (),
-        *,
-        keep: bool = False,
-    ) -> Probe:
-        for name in (plan, *rivals):
+    def probe(self, plan: str, options: ProbeOptions, caller: Caller) -> Probe:
+        for name in (plan, *options.rivals):
             self.plan_by_id(name)
-        return self._service.probe(plan, windows, seconds, caller, rivals, keep=keep)
+        return self._service.probe(plan, options, caller)
 
     def probe_by_id(self, probe: str) -> Probe:
         stored = self._service.probe_by_id(probe)

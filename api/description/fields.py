@@ -54,6 +54,7 @@ _VALUES = {
     "NewEvent": "GuestEvent",
     "NewIdentity": "NovaIdentity",
     "NewPolicy": "Policy",
+    "NewProbe": "ProbeOptions",
     "NewShape": "GuestShape",
     "PlanParameters": "Request",
     "SignedHeadInput": "SignedHead",

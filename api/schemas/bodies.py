@@ -11,7 +11,14 @@ from pinner.model.cpuset import MAX_LENGTH, CpuSet
 from pinner.model.event import GuestEvent, GuestEventKind
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.outcome.outcome import DEFAULT_SECONDS as DEFAULT_WINDOW
-from pinner.model.outcome.outcome import DEFAULT_WINDOWS, MAX_PLANS, MAX_WINDOWS, MIN_WINDOWS, TOURNAMENT_WINDOWS
+from pinner.model.outcome.outcome import (
+    DEFAULT_WINDOWS,
+    MAX_PLANS,
+    MAX_WINDOWS,
+    MIN_WINDOWS,
+    TOURNAMENT_WINDOWS,
+    ProbeOptions,
+)
 from pinner.model.outcome.outcome import MAX_SECONDS as MAX_WINDOW
 from pinner.model.outcome.outcome import MIN_SECONDS as MIN_WINDOW
 from pinner.model.run.agent_audit import Anchor, SignedHead
@@ -79,11 +86,12 @@ class NewProbe(Input):
         ),
     ] = None
     seconds: Annotated[int, Field(ge=MIN_WINDOW, le=MAX_WINDOW), Whole] = DEFAULT_WINDOW
-    """The length of a window in seconds."""
     rivals: Annotated[tuple[Name, ...], Field(max_length=MAX_PLANS - 1)] = ()
-    """Ids of other plans of the host: the probe ranks all plans and the present placement, so it is a tournament."""
     keep: bool = False
-    """At the end, place the winner, if a plan is better than the present placement."""
+
+    def options(self) -> ProbeOptions:
+        windows = self.windows or (TOURNAMENT_WINDOWS if self.rivals else DEFAULT_WINDOWS)
+        return ProbeOptions(windows, self.seconds, self.rivals, self.keep)
 
 
 class NewRollback(Input):

@@ -8,7 +8,7 @@ from pinner.api.access.policies import PREFIX
 from pinner.api.description.operations import links, may_raise
 from pinner.api.schemas.bodies import NewProbe
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, NotFound, NotPermitted, PolicyConflict
-from pinner.model.outcome.outcome import DEFAULT_WINDOWS, TOURNAMENT_WINDOWS, Probe
+from pinner.model.outcome.outcome import Probe
 
 bp = APIBlueprint("probes", __name__, tag="Probes")
 
@@ -29,8 +29,7 @@ def create(plan: str, json_data: NewProbe) -> tuple[Probe, int, dict[str, str]]:
     """
     if json_data.keep:
         app_state().access.authorizer.require(f"{PREFIX}plans:apply", identity(), "")
-    windows = json_data.windows or (TOURNAMENT_WINDOWS if json_data.rivals else DEFAULT_WINDOWS)
-    probe = pinner().probe(plan, windows, json_data.seconds, caller(), json_data.rivals, keep=json_data.keep)
+    probe = pinner().probe(plan, json_data.options(), caller())
     return probe, 202, {"Location": f"/v1/probes/{probe.id}"}
 
 

@@ -13,7 +13,7 @@ from pinner.model.machine.topology import Topology
 from pinner.model.outcome.blame import Blame
 from pinner.model.outcome.check import CheckReport
 from pinner.model.outcome.measures import Measures, Span
-from pinner.model.outcome.outcome import Probe, RunOutcome
+from pinner.model.outcome.outcome import Probe, ProbeOptions, RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import Plan, PlanSummary
 from pinner.model.plan.request import Request
@@ -115,19 +115,9 @@ class Service(Protocol):
     def outcome(self, run: str) -> RunOutcome:
         """Observed, not tested. Raises NotFound, and RunConflict for a run that has not ended."""
 
-    def probe(
-        self,
-        plan: str,
-        windows: int,
-        seconds: int,
-        caller: Caller,
-        rivals: tuple[str, ...] = (),
-        *,
-        keep: bool = False,
-    ) -> Probe:
-        """Start to switch between the present and the planned placement, in ``windows`` windows of each, of ``seconds``
-        each; with ``rivals``, further plans of the host, also theirs. The probe continues by itself, and ends with the
-        placement that it found; with ``keep`` with the one that wins, if one does.
+    def probe(self, plan: str, options: ProbeOptions, caller: Caller) -> Probe:
+        """Start to switch between the present and the planned placements. The probe continues by itself, and ends with
+        the placement that it found; with ``keep`` with the one that wins, if one does.
 
         Raises NotFound also where nothing is measured, Invalid, Blocked, PolicyConflict while a policy is enforced, and
         HostBusy during a run or another probe."""

@@ -23,6 +23,7 @@ from pinner.model.outcome.outcome import (
     MAX_PLANS,
     TOURNAMENT_WINDOWS,
     WASH_OUT_SECONDS,
+    ProbeOptions,
 )
 from pinner.model.plan.request import Request
 from pinner.render import visible
@@ -195,10 +196,9 @@ def _followed(context: CommandContext, pinner: "Service", arguments: Namespace, 
     """Raises Interrupted on Ctrl-C, which ends the probe."""
     probe: Probe | None = None
     first, *rivals = plans
+    options = ProbeOptions(arguments.windows, arguments.seconds, tuple(rivals), keep=arguments.keep)
     try:
-        probe = pinner.probe(
-            first, arguments.windows, arguments.seconds, context.caller, tuple(rivals), keep=arguments.keep
-        )
+        probe = pinner.probe(first, options, context.caller)
         context.inform(f"probe {probe.id}: {len(probe.order)} windows, about {probe.total_seconds / 60:.0f} min")
         shown = 0
         while True:

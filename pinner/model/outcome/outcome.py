@@ -296,6 +296,18 @@ PROBE_ORIGIN = "the probe "
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    windows: int
+    """The number of windows of each placement."""
+    seconds: int
+    """The length of a window in seconds."""
+    rivals: tuple[str, ...] = ()
+    """Ids of other plans of the host: the probe ranks all plans and the present placement, so it is a tournament."""
+    keep: bool = False
+    """At the end, place the winner, if a plan is better than the present placement."""
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     """A test of a plan on its host; of several plans it is a tournament."""
 

@@ -20,6 +20,7 @@ from pinner.model.outcome.outcome import (
     PROBE_ID,
     Arm,
     Probe,
+    ProbeOptions,
     ProbeState,
 )
 from pinner.model.plan.plan import Plan
@@ -82,30 +83,21 @@ class ProbeManager:
         for thread in threads:
             thread.join(STOP_SECONDS)
 
-    def begin(
-        self,
-        plan: str,
-        windows: int,
-        seconds: int,
-        caller: Caller,
-        rivals: tuple[str, ...] = (),
-        *,
-        keep: bool = False,
-    ) -> Probe:
-        if len(rivals) >= MAX_PLANS:
-            raise Invalid("rivals", len(rivals), f"at most {MAX_PLANS - 1}")
-        plans = [self._store.plans.get(name) for name in (plan, *rivals)]
+    def begin(self, plan: str, options: ProbeOptions, caller: Caller) -> Probe:
+        if len(options.rivals) >= MAX_PLANS:
+            raise Invalid("rivals", len(options.rivals), f"at most {MAX_PLANS - 1}")
+        plans = [self._store.plans.get(name) for name in (plan, *options.rivals)]
         host = plans[0].host
         self._hosts.require(host)
-        _require_possible(plans, windows, seconds)
+        _require_possible(plans, options)
         self._policies.require_compatible(host, f"the probe of plan {plan}", None)
         self._require_measured(host)
         self._require_idle(host)
-        probe = self._new(plans, windows, seconds, caller, keep=keep)
+        probe = self._new(plans, options, caller)
         self._carry_out(probe, plans, caller)
         return probe
 
-    def _new(self, plans: Sequence[Plan], windows: int, seconds: int, caller: Caller, *, keep: bool) -> Probe:
+    def _new(self, plans: Sequence[Plan], options: ProbeOptions, caller: Caller) -> Probe:
         arms = _arms(plans)
         return Probe(
             id=f"{PROBE_ID}{self._new_id()}",
@@ -116,10 +108,10 @@ class ProbeManager:
             origin=caller.origin,
             state="running",
             started_at=self._timing.now(),
-            order=schedule(windows, self._timing.seed(), arms, BLOCK if len(plans) > 1 else 0),
-            seconds=seconds,
+            order=schedule(options.windows, self._timing.seed(), arms, BLOCK if len(plans) > 1 else 0),
+            seconds=options.seconds,
             guests=tuple(sorted(changed_guests(plans).values())),
-            keep=keep,
+            keep=options.keep,
         )
 
     def cancel(self, probe: str, caller: Caller) -> Probe:
@@ -197,7 +189,8 @@ def _arms(plans: Sequence[Plan]) -> tuple[Arm, ...]:
     return (CURRENT, *(plan.id if names.count(name) > 1 else name for plan, name in zip(plans, names, strict=True)))
 
 
-def _require_possible(plans: Sequence[Plan], windows: int, seconds: int) -> None:
+def _require_possible(plans: Sequence[Plan], options: ProbeOptions) -> None:
+    windows, seconds = options.windows, options.seconds
     if not MIN_WINDOWS <= windows <= MAX_WINDOWS:
         raise Invalid("windows", windows, f"{MIN_WINDOWS} to {MAX_WINDOWS}")
     if not MIN_SECONDS <= seconds <= MAX_SECONDS:

@@ -15,6 +15,7 @@ import httpx
 from pinner import codec
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.outcome.measures import Measures, Span
+from pinner.model.outcome.outcome import Probe, ProbeOptions
 from pinner.model.page import PageRequest
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
@@ -100,7 +101,6 @@ class RemoteService:
     rollback = _route(Service.rollback, "POST runs/{run}/rollback")
     rollback_all = _route(Service.rollback_all, "POST hosts/{host}/rollback")
     outcome = _route(Service.outcome, "GET runs/{run}/outcome")
-    probe = _route(Service.probe, "POST plans/{plan}/probe")
     probe_by_id = _route(Service.probe_by_id, "GET probes/{probe}")
     cancel_probe = _route(Service.cancel_probe, "DELETE probes/{probe}")
     runs = _route(Service.runs, "GET runs")
@@ -152,6 +152,9 @@ class RemoteService:
     def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
         body = asdict(options) | {"watch_seconds": options.watch_seconds or None}
         return self._rest.post(Run, "plans", plan, "apply", body=body)
+
+    def probe(self, plan: str, options: ProbeOptions, caller: Caller) -> Probe:
+        return self._rest.post(Probe, "plans", plan, "probe", body=asdict(options))
 
     def run(self, run: str) -> Run:
         return self._detail(run)[0]

@@ -30,7 +30,7 @@ from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest.guest import Guest
-from pinner.model.outcome.outcome import DEFAULT_SECONDS, MIN_SECONDS, Probe
+from pinner.model.outcome.outcome import DEFAULT_SECONDS, MIN_SECONDS, Probe, ProbeOptions
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request, RequestedPin
 from pinner.model.run.audit import Caller
@@ -85,7 +85,7 @@ def probed(parts: ServiceParts, guest: Guest, plan: Plan, now: Callable[[], date
     """The probe of the plan, at its end. The guest has the masks from before it then."""
     before = masks(guest.pid)
     wait_until(lambda: steps(parts, guest, now) >= 1, START_SECONDS)
-    begun = parts.service.probe(plan.id, WINDOWS, MIN_SECONDS, ANN)
+    begun = parts.service.probe(plan.id, ProbeOptions(WINDOWS, MIN_SECONDS), ANN)
     parts.probes.wait(begun.id)
     found = parts.service.probe_by_id(begun.id)
     assert (found.state, found.why, found.left) == ("ended", "", "")
@@ -173,7 +173,7 @@ def test_a_tournament_ranks_the_busiest_cpu_last_and_keeps_the_winner(
         list(parts.service.follow(first.id))
         free, both = by_hand(ONLINE[1:2]), by_hand(ONLINE[:2])
         wait_until(lambda: steps(parts, guest, clock.now) >= 1, START_SECONDS)
-        begun = parts.service.probe(free, 10, MIN_SECONDS, ANN, (both,), keep=True)
+        begun = parts.service.probe(free, ProbeOptions(10, MIN_SECONDS, (both,), keep=True), ANN)
         parts.probes.wait(begun.id)
     found = parts.service.probe_by_id(begun.id)
     assert (found.state, found.why, found.left) == ("ended", "", ""), found

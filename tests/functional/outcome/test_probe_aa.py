@@ -20,7 +20,7 @@ from pinner.host.live import LiveHost
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.guest.guest import Guest
 from pinner.model.outcome.measures import HOST, Span
-from pinner.model.outcome.outcome import MIN_SECONDS, Judgement, Probe
+from pinner.model.outcome.outcome import MIN_SECONDS, Judgement, Probe, ProbeOptions
 from pinner.model.plan.request import Request
 from pinner.model.run.audit import Caller
 from pinner.service.local import ServiceParts
@@ -68,7 +68,7 @@ def begun(parts: ServiceParts, guest: Guest, pid: int) -> str:
     )  # fmt: skip
     plan = parts.service.plan("h1", request, None, 0.0, ANN)
     assert {change.target.owner for change in plan.changes} == {str(pid)}
-    return parts.service.probe(plan.id, WINDOWS, MIN_SECONDS, ANN).id
+    return parts.service.probe(plan.id, ProbeOptions(WINDOWS, MIN_SECONDS), ANN).id
 
 
 def is_measured(parts: ServiceParts) -> bool:

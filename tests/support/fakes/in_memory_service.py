@@ -33,7 +33,7 @@ from pinner.model.machine.topology import Topology
 from pinner.model.outcome.blame import Blame, Culprit, Waited
 from pinner.model.outcome.check import CheckReport
 from pinner.model.outcome.measures import HOST, History, Measures, Span, require_series, series_of
-from pinner.model.outcome.outcome import MEASURES, Comparison, ObservedMeasure, Probe, RunOutcome, Watch
+from pinner.model.outcome.outcome import MEASURES, Comparison, ObservedMeasure, Probe, ProbeOptions, RunOutcome, Watch
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan.plan import LeftOut, Plan, PlanSummary
 from pinner.model.plan.request import AUTO, Request
@@ -260,14 +260,12 @@ class InMemoryService:
         label: Literal["observed, not tested"] = "observed, not tested"
         return RunOutcome(run, label, (), (EVIL,), (), NOON, NOON, 5, measures, (f"note {EVIL}",), True, watch)
 
-    def probe(
-        self, plan: str, windows: int, seconds: int, caller: Caller, rivals: tuple[str, ...] = (), *, keep: bool = False
-    ) -> Probe:
-        plans = [self.plan_by_id(name) for name in (plan, *rivals)]
+    def probe(self, plan: str, options: ProbeOptions, caller: Caller) -> Probe:
+        plans = [self.plan_by_id(name) for name in (plan, *options.rivals)]
         for found in plans:
             if found.blocked:
                 raise Blocked(found.id, found.blocked)
-        ended = ended_probe(f"probe-{len(self.probes) + 1}", plans, windows, seconds, caller, EVIL, keep=keep)
+        ended = ended_probe(f"probe-{len(self.probes) + 1}", plans, options, caller, EVIL)
         self.probes[ended.id] = ended
         return ended if self.instant else replace(ended, state="running", ended_at=None, outcome=None, ranking=None)
 

@@ -13,7 +13,7 @@ from support.values import NOON, busy_plan, cpus, make_snapshot, sample_snapshot
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.guest.guest import Emulator, Vcpu
 from pinner.model.machine.process import Thread
-from pinner.model.outcome.outcome import CURRENT, PLANNED, Arm, Probe, Window
+from pinner.model.outcome.outcome import CURRENT, PLANNED, Arm, Probe, ProbeOptions, Window
 from pinner.model.page import MAX_LIMIT, PageRequest
 from pinner.model.plan.plan import Plan
 from pinner.model.run.audit import Caller
@@ -126,7 +126,8 @@ class ProbedHost:
 
 
 def probed(parts, plan, windows=6, seconds=30, rivals=(), *, keep=False):
-    begun = parts.service.probe(plan.id, windows, seconds, ANN, tuple(rival.id for rival in rivals), keep=keep)
+    options = ProbeOptions(windows, seconds, tuple(rival.id for rival in rivals), keep)
+    begun = parts.service.probe(plan.id, options, ANN)
     parts.probes.wait(begun.id)
     return parts.service.probe_by_id(begun.id)
 
@@ -136,12 +137,10 @@ def records(parts, noun):
     return [each for each in found if each.action.startswith(noun)]
 
 
-def ended_probe(
-    name: str, plans: list[Plan], windows: int, seconds: int, caller: Caller, guest: str, *, keep: bool = False
-) -> Probe:
+def ended_probe(name: str, plans: list[Plan], options: ProbeOptions, caller: Caller, guest: str) -> Probe:
     """The drops are lower with the first plan, and one window does not count."""
     best, *others = [plan.request.strategy for plan in plans] if len(plans) > 1 else [PLANNED]
-    order: tuple[Arm, ...] = (best, CURRENT, *others) * windows
+    order: tuple[Arm, ...] = (best, CURRENT, *others) * options.windows
     counted = [Window(arm, {"drops": 50.0 * (arm != best) + n % 3}) for n, arm in enumerate(order)]
     probe = Probe(
         id=name,
@@ -153,11 +152,11 @@ def ended_probe(
         state="ended",
         started_at=NOON,
         order=order,
-        seconds=seconds,
+        seconds=options.seconds,
         guests=(guest,),
-        keep=keep,
+        keep=options.keep,
         windows=(*counted, Window(best, {}, {}, f"guest {guest} migrates")),
         ended_at=NOON,
-        kept="run-9" if keep else "",
+        kept="run-9" if options.keep else "",
     )
     return with_result(probe)

@@ -30,6 +30,7 @@ from pinner.model.errors import (
 from pinner.model.event import GuestEvent
 from pinner.model.guest.guest import NovaIdentity
 from pinner.model.outcome.measures import Span
+from pinner.model.outcome.outcome import ProbeOptions
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy, Setback
@@ -108,7 +109,7 @@ def test_runs(remote, pinner):
 
 
 def test_probes(remote, pinner):
-    probe = remote.probe(planned(remote).id, 2, 30, NOBODY)
+    probe = remote.probe(planned(remote).id, ProbeOptions(2, 30), NOBODY)
     assert (probe.actor, probe.seconds, len(probe.order)) == ("ann", 30, 4)
     assert (
         probe == pinner.probe_by_id(probe.id) == remote.probe_by_id(probe.id) == remote.cancel_probe(probe.id, NOBODY)
@@ -118,7 +119,7 @@ def test_probes(remote, pinner):
 
 def test_tournaments(remote, pinner):
     plans = [remote.plan("h1", Request(strategy), None, None, NOBODY).id for strategy in ("shared-pool", "numa-local")]
-    tournament = remote.probe(plans[0], 12, 30, NOBODY, (plans[1],), keep=True)
+    tournament = remote.probe(plans[0], ProbeOptions(12, 30, (plans[1],), keep=True), NOBODY)
     assert tournament == remote.probe_by_id(tournament.id) == pinner.probe_by_id(tournament.id)
     assert (tournament.plans, tournament.winner, tournament.keep) == (tuple(plans), "shared-pool", True)
 

@@ -8,6 +8,7 @@ from support.fakes.probed_host import ANN, BEFORE_A_SWITCH, DB, ORDER, WEB, gues
 from support.values import NOON, busy_plan
 
 from pinner.model.errors import Blocked, HostBusy, Invalid, NotFound, PolicyConflict, ProbeBusy
+from pinner.model.outcome.outcome import ProbeOptions
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
@@ -231,7 +232,7 @@ def test_a_host_has_one_probe_at_a_time(parts, host, plan):
 
     def again():
         try:
-            parts.service.probe(plan.id, 2, 30, ANN)
+            parts.service.probe(plan.id, ProbeOptions(2, 30), ANN)
         except ProbeBusy as error:
             refused.append(error)
 
@@ -244,7 +245,7 @@ def test_a_probe_is_refused_while_a_run_is_under_way(parts, host, plan):
     host.agent.host.gate = host.agent.host.gate.__class__(0)
     run = parts.service.apply(plan.id, ApplyOptions(), ANN)
     with pytest.raises(HostBusy) as busy:
-        parts.service.probe(plan.id, 2, 30, ANN)
+        parts.service.probe(plan.id, ProbeOptions(2, 30), ANN)
     assert busy.value.details["run"] == run.id
     host.agent.host.gate.release(100)
     list(parts.service.follow(run.id))
@@ -253,27 +254,27 @@ def test_a_probe_is_refused_while_a_run_is_under_way(parts, host, plan):
 def test_a_probe_is_refused_under_an_enforced_policy(parts, store, plan):
     parts.service.set_policy("h1", Policy(Request(guests=("web1",)), "enforce"), ANN)
     with pytest.raises(PolicyConflict):
-        parts.service.probe(plan.id, 2, 30, ANN)
+        parts.service.probe(plan.id, ProbeOptions(2, 30), ANN)
     assert store.probes.running("h1") == ()
 
 
 def test_a_probe_is_refused_where_nothing_is_measured(parts, host, plan):
     host.agent.histories = None
     with pytest.raises(NotFound) as refused:
-        parts.service.probe(plan.id, 2, 30, ANN)
+        parts.service.probe(plan.id, ProbeOptions(2, 30), ANN)
     assert refused.value.details["kind"] == "measures"
 
 
 def test_an_impossible_probe_is_refused(parts, store, plan):
     for windows, seconds in ((1, 30), (51, 30), (6, 14), (6, 601)):
         with pytest.raises(Invalid):
-            parts.service.probe(plan.id, windows, seconds, ANN)
+            parts.service.probe(plan.id, ProbeOptions(windows, seconds), ANN)
     store.plans.add(replace(plan, id="plan-4", changes=()), NOON)
     with pytest.raises(Blocked):
-        parts.service.probe("plan-4", 6, 30, ANN)
+        parts.service.probe("plan-4", ProbeOptions(6, 30), ANN)
     store.plans.add(replace(plan, id="plan-5", blocked="a reboot"), NOON)
     with pytest.raises(Blocked):
-        parts.service.probe("plan-5", 6, 30, ANN)
+        parts.service.probe("plan-5", ProbeOptions(6, 30), ANN)
     with pytest.raises(NotFound):
-        parts.service.probe("plan-9", 6, 30, ANN)
+        parts.service.probe("plan-9", ProbeOptions(6, 30), ANN)
     assert records(parts, "probe.") == []

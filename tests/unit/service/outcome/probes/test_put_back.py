@@ -11,6 +11,7 @@ from support.fakes.probed_host import ANN, BEFORE_A_SWITCH, ORDER, WEB, ProbedHo
 from support.values import NOON, busy_host, make_change
 
 from pinner.model.errors import HostBusy, HostUnreachable
+from pinner.model.outcome.outcome import ProbeOptions
 from pinner.model.page import PageRequest
 from pinner.model.plan.request import Request
 from pinner.model.policy import Policy
@@ -138,7 +139,7 @@ def test_the_end_of_the_server_waits_until_the_placement_is_back(host, store, pl
 
     host.wait = hold
     with host.compose(store) as parts:
-        probe = parts.service.probe(plan.id, 6, 30, ANN)
+        probe = parts.service.probe(plan.id, ProbeOptions(6, 30), ANN)
         assert waiting.wait(60)
         assert host.is_placed
     assert (store.probes.get(probe.id).state, host.is_placed) == ("interrupted", False)
@@ -238,7 +239,7 @@ def test_after_a_kill_within_a_run_the_placement_is_put_back_when_the_run_has_en
         begun.set()
 
     host.at_wait[BEFORE_A_SWITCH] = hold
-    probe = parts.service.probe(plan.id, 6, 30, ANN)
+    probe = parts.service.probe(plan.id, ProbeOptions(6, 30), ANN)
     assert begun.wait(60)
     while not (running := store.runs.running()):
         time.sleep(0.01)

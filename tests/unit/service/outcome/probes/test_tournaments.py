@@ -9,7 +9,7 @@ from support.values import NOON, busy_host, busy_plan, cpus, make_change
 
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, Invalid, NotFound
 from pinner.model.machine.process import CpuQuota
-from pinner.model.outcome.outcome import BLOCK, MAX_PLANS
+from pinner.model.outcome.outcome import BLOCK, MAX_PLANS, ProbeOptions
 from pinner.model.page import PageRequest
 from pinner.outcome.verdict import schedule
 from pinner.service.outcome import probe_execution
@@ -225,7 +225,7 @@ def test_a_pass_leaves_a_winner_that_was_kept_since_it_read_the_probes(parts, ho
             parts.probes.wait(probe.id)
         return found
 
-    begun = parts.service.probe("plan-3", WINDOWS, 30, ANN, ("plan-20", "plan-30"), keep=True)
+    begun = parts.service.probe("plan-3", ProbeOptions(WINDOWS, 30, ("plan-20", "plan-30"), keep=True), ANN)
     with monkeypatch.context() as patch:
         patch.setattr(type(store.probes), "running", running)
         parts.probes.make_pass()
@@ -240,14 +240,14 @@ def test_equal_plans_are_refused(parts, host, store, plan):
     other = host.plan(store, name="plan-4", strategy="numa-local")
     for rival in (plan, other):
         with pytest.raises(Invalid, match=f"{rival.id}.*another placement than that of plan plan-3"):
-            parts.service.probe(plan.id, 4, 30, ANN, (rival.id,))
+            parts.service.probe(plan.id, ProbeOptions(4, 30, (rival.id,)), ANN)
     assert records(parts, "probe.") == []
 
 
 def test_more_plans_than_the_most_are_refused(parts, host, store, plan):
     rivals = tuple(f"plan-{number}" for number in range(10, 10 + MAX_PLANS))
     with pytest.raises(Invalid, match=f"at most {MAX_PLANS - 1}"):
-        parts.service.probe(plan.id, 4, 30, ANN, rivals)
+        parts.service.probe(plan.id, ProbeOptions(4, 30, rivals), ANN)
 
 
 def test_a_rival_that_cannot_be_played_is_refused(parts, store, plan, plans):
@@ -257,9 +257,9 @@ def test_a_rival_that_cannot_be_played_is_refused(parts, store, plan, plans):
     store.plans.add(replace(other, id="plan-6", host="h2"), NOON)
     for rival, error in (("plan-4", Blocked), ("plan-5", Blocked), ("plan-6", Invalid), ("plan-99", NotFound)):
         with pytest.raises(error, match=rival):
-            parts.service.probe(plan.id, 4, 30, ANN, (rival,))
+            parts.service.probe(plan.id, ProbeOptions(4, 30, (rival,)), ANN)
     with pytest.raises(Invalid, match="a multiple of 2"):
-        parts.service.probe(plan.id, 5, 30, ANN, ("plan-20",))
+        parts.service.probe(plan.id, ProbeOptions(5, 30, ("plan-20",)), ANN)
     assert records(parts, "probe.") == []
 
 
