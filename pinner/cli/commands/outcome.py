@@ -12,7 +12,7 @@ from pinner.cli.frame.output import Table, facts, moment, print_json, table
 from pinner.cli.frame.parser import Commands, add_command
 from pinner.cli.frame.pictures import require_svg, show, write_picture
 from pinner.cli.frame.values import path
-from pinner.cli.show.probed import measure_head, result, result_parts, window_parts
+from pinner.cli.show.probed import measure_head, result_parts, window_parts
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.outcome.measures import HOST, Span
 from pinner.model.outcome.outcome import PROBE_ID
@@ -87,7 +87,7 @@ def _of_probe(context: CommandContext, arguments: Namespace) -> int:
     require_svg(arguments.output)
     with context.open() as pinner:
         probe = pinner.probe_by_id(arguments.id)
-    show(context, probe, _probe_parts, arguments.output, f"{probe.host}: {result(probe) or probe.state} ({probe.id})")
+    show(context, probe, _probe_parts, arguments.output, f"{probe.host}: {probe.result or probe.state} ({probe.id})")
     return 0
 
 

@@ -14,19 +14,12 @@ if TYPE_CHECKING:
     from pinner.model.outcome.outcome import Measure, MeasureOutcome, Outcome, Probe, Ranking, Window
 
 
-def result(probe: "Probe") -> str:
-    """In a few words; empty: there is none."""
-    if probe.ranking:
-        return f"{probe.winner} wins" if probe.winner else "no placement is better than the current one"
-    return probe.outcome.judgement if probe.outcome else ""
-
-
 def result_parts(probe: "Probe") -> "list[RenderableType]":
     tested = probe.outcome or probe.ranking
     rows = (
         ("probe", probe.id),
         ("state", probe.state),
-        ("winner" if probe.is_tournament else "verdict", result(probe)),
+        ("winner" if probe.is_tournament else "verdict", probe.result),
         ("plans" if probe.is_tournament else "plan", ", ".join(probe.plans)),
         ("host", probe.host),
         ("guests", ", ".join(probe.guests) or "all"),

@@ -356,6 +356,13 @@ class Probe:
         return PLANNED if self.outcome and self.outcome.judgement == "better" else ""
 
     @property
+    def result(self) -> str:
+        """In a few words; empty: there is none."""
+        if self.ranking:
+            return f"{self.winner} wins" if self.winner else "no placement is better than the current one"
+        return self.outcome.judgement if self.outcome else ""
+
+    @property
     def plan_of(self) -> dict[Arm, str]:
         return dict(zip(self.arms[1:], self.plans, strict=True))
 

@@ -318,10 +318,7 @@ def with_end(probe: Probe, state: ProbeState, why: str, undone: tuple[str, str])
 
 
 def store_end(probes: Probes, probe: Probe, now: datetime) -> None:
-    result = probe.outcome.judgement if probe.outcome else probe.why
-    if probe.ranking:
-        result = f"{probe.winner} wins" if probe.winner else "no placement is better than the current one"
-    caller, result = Caller(probe.actor, probe.mark, ""), f"{probe.state}: {result}"
+    caller, result = Caller(probe.actor, probe.mark, ""), f"{probe.state}: {probe.result or probe.why}"
     event = audit_event(caller, now, AuditAction.PROBE_END, probe.host, probe.id, result)
     probes.end(replace(probe, ended_at=now), event)
 
