@@ -6,6 +6,7 @@ import pkgutil
 import re
 from collections import ChainMap
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 
 from pinner import model
@@ -65,7 +66,7 @@ _VALUES = {
 def described(name: str, schema: Json) -> Json:
     """The schema with a description of each field."""
     fields = schema.get("properties", {})
-    texts = _DESCRIPTIONS.get("Page" if name.endswith("Page") else name, {})
+    texts = _field_docstrings().get("Page" if name.endswith("Page") else name, {})
     described = {}
     for field, field_schema in fields.items():
         common = "" if "$ref" in field_schema else field_schema.get("const") or _COMMON.get(field, "")
@@ -74,8 +75,9 @@ def described(name: str, schema: Json) -> Json:
     return schema | {"properties": described} if fields else schema
 
 
+@cache
 def _field_docstrings() -> dict[str, dict[str, str]]:
-    """The text below each field, by class and field, read at the import: without root, the sources may be closed."""
+    """The text below each field, by class and field."""
     names = [
         info.name for room in (model, schemas) for info in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     ]
@@ -101,6 +103,3 @@ def on_one_line(docstring: str) -> str:
     """In Markdown, without what only Python's form of the value has."""
     text = " ".join(docstring.split()).replace("``", "`")
     return re.sub(r" JSON leaves [^.;]*out[^.;]*\.", "", text)
-
-
-_DESCRIPTIONS = _field_docstrings()

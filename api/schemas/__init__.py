@@ -1,5 +1,5 @@
 """Schemas of requests, which refuse unknown fields, and of answers that are not of pinner.model or service.protocol.
-Fields that mean the same as those of a value of the model are described there (description/openapi.py)."""
+Fields that mean the same as those of a value of the model are described there (description/fields.py)."""
 
 from apiflask.schema_adapters import registry
 
