@@ -114,8 +114,7 @@ def _picture(pinner: "Service", observed: "RunOutcome", series: "Series", file: 
 
 
 def show_outcome(context: CommandContext, observed: "RunOutcome") -> None:
-    watch = f"{observed.watch.state}: {observed.watch.why}" if observed.watch else ""
-    undone = f"run {observed.watch.rollback}" if observed.watch else ""
+    watch = observed.watch
     terms = ", ".join(f"{term.name} {term.before:g} -> {term.after:g}" for term in observed.expected)
     rows = (
         ("run", observed.run),
@@ -125,10 +124,10 @@ def show_outcome(context: CommandContext, observed: "RunOutcome") -> None:
         ("control", ", ".join(observed.control)),
         ("from", moment(observed.begin)),
         ("to", moment(observed.end)),
-        ("watch", watch),
-        ("undone by", undone if observed.watch and observed.watch.rollback else ""),
+        ("watch", f"{watch.state}: {watch.why}" if watch else ""),
+        ("undone by", f"run {watch.rollback}" if watch and watch.rollback else ""),
     )
-    context.out.print(facts(*(row for row in rows if row[1])))
+    context.out.print(facts(*rows))
     context.out.print()
     context.out.print(_table(observed.measures))
     for note in observed.notes:

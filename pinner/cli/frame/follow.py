@@ -111,7 +111,7 @@ def show_run(context: CommandContext, run: "Run", entries: tuple["Entry", ...], 
         ("changes", tally),
         ("error", run.error),
     )
-    context.show(facts(*(row for row in rows if row[1])))
+    context.show(facts(*rows))
     if run.kind == "apply" and any(entry.memory for entry in entries):
         context.show("", _memory(entries))
     shown = [entry for entry in entries if every or entry.error]

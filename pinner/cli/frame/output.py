@@ -218,9 +218,11 @@ def cells(*values: object, style: str = "") -> list[Cell]:
 
 
 def facts(*rows: tuple[str, object]) -> Table:
+    """Without the rows whose value has no text."""
     drawn = Table(("name", "value"), show_header=False)
     for name, value in rows:
-        drawn.add_row(*cells(name, style="bold"), *cells(value))
+        if str(value):
+            drawn.add_row(*cells(name, style="bold"), *cells(value))
     return drawn
 
 

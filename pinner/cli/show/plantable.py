@@ -46,15 +46,15 @@ def heading(plan: "Plan") -> Table:
         ("host", f"{plan.host}, as it was at {moment(plan.basis.taken_at)}"),
         ("strategy", request.strategy),
         ("guests", ", ".join(request.guests) or ("none" if request.placement else "all")),
-        *([("with", ", ".join(request.remedies))] if request.remedies else []),
-        *([("irq cpus", ", ".join(map("=".join, request.irq_cpus.items())))] if request.irq_cpus else []),
-        *([("fix", ", ".join(request.fix))] if request.fix else []),
+        ("with", ", ".join(request.remedies)),
+        ("irq cpus", ", ".join(map("=".join, request.irq_cpus.items()))),
+        ("fix", ", ".join(request.fix)),
         ("housekeeping", _set(plan.roles.housekeeping, request, request.housekeeping)),
         ("emulator", _set(plan.roles.emulator, request, request.emulator)),
         ("vCPUs", f"{plan.roles.vcpu or 'none'}{'' if request.vcpus == AUTO else f' (asked for: {request.vcpus})'}"),
         *(("note", note) for note in plan.roles.notes),
-        *([("rebalance", text.rebalance(plan.rebalance))] if plan.rebalance else []),
-        *([("allocation", text.optimality(plan.optimality))] if plan.optimality else []),
+        ("rebalance", text.rebalance(plan.rebalance) if plan.rebalance else ""),
+        ("allocation", text.optimality(plan.optimality) if plan.optimality else ""),
     )
 
 
@@ -110,10 +110,10 @@ def left_out(title: str, items: Iterable["LeftOut"]) -> Table | None:
 def isolation(needed: "Isolation") -> Table:
     missing = needed.wanted - needed.present
     state = "none of them is" if missing == needed.wanted else f"all but {missing} are" if missing else "all are"
-    lines = (("kernel arguments", needed.kernel_arguments), ("/etc/default/grub", needed.grub_line))
     return facts(
         ("isolated CPUs", f"{needed.wanted}: {state} isolated now"),
-        *(line for line in lines if line[1]),
+        ("kernel arguments", needed.kernel_arguments),
+        ("/etc/default/grub", needed.grub_line),
         *(("live partition", command) for command in needed.partition),
         ("live form", needed.partition_note),
     )

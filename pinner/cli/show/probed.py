@@ -32,7 +32,7 @@ def result_parts(probe: "Probe") -> "list[RenderableType]":
         ("kept", f"run {probe.kept}" if probe.kept else ""),
         ("still placed", f"run {probe.left}" if probe.left else ""),
     )
-    parts: list[RenderableType] = [facts(*(row for row in rows if row[1]))]
+    parts: list[RenderableType] = [facts(*rows)]
     if probe.ranking:
         parts += ["", _places(probe, probe.ranking), "", _pairs(probe.ranking)]
     if probe.outcome and probe.outcome.measures:

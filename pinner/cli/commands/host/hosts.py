@@ -135,7 +135,7 @@ def summary(host_now: HostNow) -> Table:
         ("kernel", f"{kernel.release or 'unknown'}, cpuset cgroup {kernel.cgroup}"),
         ("command line", kernel.command_line),
     )
-    return facts(*(row for row in rows if str(row[1])))
+    return facts(*rows)
 
 
 def _unequal_l3(topology: "Topology") -> Iterator[str]:

@@ -46,6 +46,10 @@ def test_facts_have_no_header():
     assert shown(quick) == shown(drawn_by_rich(quick)) == ["run    run-1", "state  applied"]
 
 
+def test_a_fact_whose_value_has_no_text_is_left_out():
+    assert shown(facts(("run", "run-1"), ("error", ""), ("lost", 0))) == ["run   run-1", "lost  0"]
+
+
 def test_a_table_that_fits_is_not_laid_out_by_rich(monkeypatch):
     monkeypatch.setattr(Table, "_render", None)
     quick = table("NAME", "N", right=("N",))
