@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pinner import codec
 from pinner.cli.frame.context import CommandContext, agreed, pick_host, require_answer
 from pinner.cli.frame.follow import Interrupted
 from pinner.cli.frame.options import host_option
-from pinner.cli.frame.output import print_json
 from pinner.cli.frame.parser import Commands, Parser, add_command
+from pinner.cli.frame.pictures import show
 from pinner.cli.frame.values import names, probe_windows, tournament_windows, window_seconds
 from pinner.cli.show.probed import result_parts
 from pinner.model.errors import Invalid, PinnerError
@@ -170,8 +169,7 @@ def _made(context: CommandContext, pinner: "Service", arguments: Namespace) -> l
     host = pick_host(pinner, arguments.host)
     with context.measuring(None):
         taken, _ = pinner.take_snapshot(host, None, context.caller)
-    requests = [Request(strategy=name) for name in arguments.strategies]
-    return [pinner.plan(host, request, taken, None, context.caller) for request in requests]
+    return [pinner.plan(host, Request(strategy=name), taken, None, context.caller) for name in arguments.strategies]
 
 
 def _played(context: CommandContext, pinner: "Service", arguments: Namespace, plans: Sequence["Plan"]) -> int:
@@ -182,11 +180,7 @@ def _played(context: CommandContext, pinner: "Service", arguments: Namespace, pl
     if not agreed(question, yes=arguments.yes):
         return 0
     ended = _followed(context, pinner, arguments, [plan.id for plan in plans])
-    if context.json:
-        print_json(codec.plain(ended))
-    else:
-        for part in result_parts(ended):
-            context.out.print(part)
+    show(context, ended, result_parts)
     is_kept = bool(ended.kept) or not (ended.keep and ended.winner)
     hoped_for = ended.winner or (ended.outcome and ended.outcome.judgement == "no matter")
     return 0 if hoped_for and is_kept else 1

@@ -45,7 +45,11 @@ def require_svg(file: Path | None) -> None:
 
 
 def show(
-    context: CommandContext, answer: T, parts: "Callable[[T], Iterable[RenderableType]]", file: Path | None, title: str
+    context: CommandContext,
+    answer: T,
+    parts: "Callable[[T], Iterable[RenderableType]]",
+    file: Path | None = None,
+    title: str = "",
 ) -> None:
     """Print an answer as its parts or as JSON; draw the parts where a file is named. Raises Invalid."""
     if context.json:
