@@ -89,6 +89,10 @@ def rate(name: str, count: int, seconds: float, unit: str) -> tuple[Evidence, Ev
     return Evidence(name, count, unit), Evidence(f"{name} rate", count / seconds, f"{unit}/s")
 
 
+def rates(counts: Mapping[str, int], seconds: float, unit: str) -> tuple[Evidence, ...]:
+    return tuple(fact for name, count in counts.items() for fact in rate(name, count, seconds, unit))
+
+
 PLAN = "as root, then pinner apply PLAN_ID"
 NUMA_LOCAL = "--strategy numa-local"
 

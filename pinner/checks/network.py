@@ -11,6 +11,7 @@ from pinner.checks.common import (
     number,
     planned_sysctl,
     rate,
+    rates,
     sysctl,
     sysctl_now,
 )
@@ -105,11 +106,7 @@ def _listen(reading: HostReading) -> Iterator[Found]:
                 "services of the host refuse TCP connections, "
                 f"{'because their queues are full' if is_full else 'and no queue of theirs was full'}",
                 (
-                    *(
-                        fact
-                        for name, count in lost.items()
-                        for fact in rate(name, count, reading.seconds, "connections")
-                    ),
+                    *rates(lost, reading.seconds, "connections"),
                     Evidence("somaxconn", queue, "connections"),
                 ),
                 planned_sysctl(SOMAXCONN, queue, 2 * queue) if is_full else (),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import TypeVar
 
-from pinner.checks.common import SampledNic, command, find_each, growth, rate, sampled_nics
+from pinner.checks.common import SampledNic, command, find_each, growth, rates, sampled_nics
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading
 from pinner.model.settings.cards import (
@@ -58,7 +58,7 @@ def _ring(reading: HostReading) -> Iterator[Found]:
             (
                 Evidence("rx ring", ring.size, "packets"),
                 Evidence("rx ring maximum", ring.most, "packets"),
-                *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
+                *rates(lost, reading.seconds, "packets"),
             ),
             (command(f"ethtool -G {quote(name)} rx {ring.most}"),),
             targets=(ring.target,),
@@ -75,11 +75,10 @@ def _no_room(reading: HostReading) -> Iterator[Found]:
         if ring is not None and ring.size < ring.most:
             return  # nic-small-ring reports it
         if lost := _without_room(card):
-            facts = (fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets"))
             yield Found(
                 card.subject,
                 f"{card.nic.name} drops packets, because the host does not take them as fast as they come",
-                tuple(facts),
+                rates(lost, reading.seconds, "packets"),
                 (command(f"ethtool -L {quote(card.nic.name)} combined {most}"),) if most else (),
             )
 
@@ -147,7 +146,7 @@ def _adaptive(reading: HostReading) -> Iterator[Found]:
                 f"{name} receives {gathers.rate:.3g} packets/s and drops some while its driver adapts the interrupts",
                 (
                     Evidence("packet rate", gathers.rate, "1/s"),
-                    *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
+                    *rates(lost, reading.seconds, "packets"),
                 ),
                 (command(f"ethtool -C {quote(name)} adaptive-rx off {gathers.fixed}"),),
                 targets=(gathers.target,),

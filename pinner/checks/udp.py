@@ -17,6 +17,7 @@ from pinner.checks.common import (
     number,
     planned_sysctl,
     rate,
+    rates,
     sysctl,
     sysctl_now,
 )
@@ -110,7 +111,7 @@ def _buffer_errors(reading: HostReading) -> Iterator[Found]:
             host_subject(reading),
             "UDP sockets of the host drop packets, because their receive buffers are full",
             (
-                *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
+                *rates(lost, reading.seconds, "packets"),
                 Evidence("rmem_max", sysctl_now(reading, RMEM_MAX) or 0, "bytes"),
                 *(
                     Evidence(f"socket {socket.address}", f"{owner.name} ({owner.pid}){buffers.words(owner)}")
@@ -179,7 +180,7 @@ def _memory_full(reading: HostReading) -> Iterator[Found]:
                 host_subject(reading),
                 "UDP sockets of the host drop packets, because the memory of UDP is full",
                 (
-                    *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
+                    *rates(lost, reading.seconds, "packets"),
                     Evidence("in use", reading.now.counters.get("UdpMemPages", 0), "pages"),
                     Evidence("udp_mem", shown, "pages" if bounds else ""),
                 ),
@@ -233,7 +234,7 @@ def _send_errors(reading: HostReading) -> Iterator[Found]:
                 host_subject(reading),
                 "programs of the host cannot send UDP packets, because their send buffers are full",
                 (
-                    *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
+                    *rates(lost, reading.seconds, "packets"),
                     *(Evidence(name, size, "bytes") for name, size in sizes.items() if size is not None),
                 ),
                 tuple(
