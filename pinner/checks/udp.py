@@ -22,6 +22,7 @@ from pinner.checks.common import (
     sysctl_now,
 )
 from pinner.checks.limits import WARN_PERCENT, of_services
+from pinner.model.change import Target
 from pinner.model.machine.process import is_service
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading, SocketOwner, UdpSocket
@@ -92,8 +93,9 @@ class _Buffers:
             where = f"{ROOT}, where a stop of {unit} does no harm; it starts no job of a user anew, as cron does not"
             yield Remedy(f"systemctl restart {quote(unit)}", where)
 
-    def by_rmem_max(self, owners: list[SocketOwner | None]) -> bool:
-        return any(self._limit(owner) in ("", "rmem_max") for owner in owners or [None])
+    def targets(self, owners: list[SocketOwner | None]) -> tuple[Target, ...]:
+        by_rmem_max = any(self._limit(owner) in ("", "rmem_max") for owner in owners)
+        return (SYSCTLS[RMEM_MAX].target,) if by_rmem_max else ()
 
 
 BUFFER_ERRORS = ("UdpRcvbufErrors", "Udp6RcvbufErrors")
@@ -104,9 +106,9 @@ def _buffer_errors(reading: HostReading) -> Iterator[Found]:
         if not (lost := grown_counters(reading, BUFFER_ERRORS)):
             return
         sockets = sorted(_dropping(reading), key=lambda each: -each[1])
-        owners = [reading.details.socket_owners.get(socket.inode) for socket, _ in sockets[:MANY]]
+        owners = [reading.details.socket_owners.get(socket.inode) for socket, _ in sockets[:MANY]] or [None]
         buffers = _Buffers(reading)
-        remedies = (line for owner in owners or [None] for line in buffers.remedies(owner))
+        remedies = (line for owner in owners for line in buffers.remedies(owner))
         yield Found(
             host_subject(reading),
             "UDP sockets of the host drop packets, because their receive buffers are full",
@@ -118,10 +120,10 @@ def _buffer_errors(reading: HostReading) -> Iterator[Found]:
                     for (socket, _), owner in zip(sockets, owners, strict=False)
                     if owner
                 ),
-                *([Evidence("other sockets", others)] if (others := len(sockets) - len(owners)) else ()),
+                *([Evidence("other sockets", others)] if (others := len(sockets[MANY:])) else ()),
             ),
             tuple(dict.fromkeys(remedies)),
-            targets=(SYSCTLS[RMEM_MAX].target,) if buffers.by_rmem_max(owners) else (),
+            targets=buffers.targets(owners),
         )
 
     yield from find_each([reading], host_subject, find)
@@ -156,7 +158,7 @@ def _socket_drops(reading: HostReading) -> Iterator[Found]:
                 Evidence("rmem_max", sysctl_now(reading, RMEM_MAX) or 0, "bytes"),
             ),
             tuple(buffers.remedies(owner)) if is_full else (),
-            targets=(SYSCTLS[RMEM_MAX].target,) if is_full and buffers.by_rmem_max([owner]) else (),
+            targets=buffers.targets([owner]) if is_full else (),
         )
 
     yield from find_each(_dropping(reading), _subject, find)
