@@ -23,6 +23,7 @@ T = TypeVar("T")
 ROOT = "as root"
 BOOT = "the kernel's command line"
 COMPUTE = "nova.conf [compute]"
+FLAVOR = "the flavor in Nova"
 SYSCTL_FILE = "/etc/sysctl.d/90-pinner.conf"
 MANY = 32
 """The most lines of one remedy."""
@@ -104,7 +105,11 @@ def plans(*options: str) -> tuple[Remedy, ...]:
 
 def flavor(line: str, guests: Iterable[Guest]) -> tuple[Remedy, ...]:
     """None for guests that are not Nova's: they have no flavor."""
-    return (Remedy(line, "the flavor in Nova", "guest restart"),) if any(guest.nova for guest in guests) else ()
+    return (Remedy(line, FLAVOR, "guest restart"),) if any(guest.nova for guest in guests) else ()
+
+
+def in_xml(guest: Guest, line: str, where: str = "") -> Remedy:
+    return Remedy(line, f"the domain XML of {guest.name}{where}", "guest restart")
 
 
 def own_cpus(guest: Guest) -> CpuSet:

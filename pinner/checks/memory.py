@@ -8,6 +8,7 @@ from pinner.checks.common import (
     find_each,
     growth,
     host_subject,
+    in_xml,
     kernel_argument,
     memory_homes,
     number,
@@ -186,12 +187,7 @@ def _swapped(reading: HostReading) -> Iterator[Found]:
                 Subject("guest", guest.name),
                 f"{swapped} KiB of guest {guest.name} are in the host's swap",
                 (Evidence("swapped", swapped, "KiB"),),
-                (
-                    Remedy(
-                        "<memoryBacking><locked/></memoryBacking>", f"the domain XML of {guest.name}", "guest restart"
-                    ),
-                    command("swapoff -a && swapon -a"),
-                ),
+                (in_xml(guest, "<memoryBacking><locked/></memoryBacking>"), command("swapoff -a && swapon -a")),
             )
 
 

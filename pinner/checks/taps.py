@@ -6,14 +6,15 @@ from operator import itemgetter
 from shlex import quote
 
 from pinner.checks.common import (
+    FLAVOR,
     MANY,
     NotKnown,
     SampledNic,
     command,
     find_each,
-    flavor,
     grown,
     growth,
+    in_xml,
     rate,
     sampled_nics,
 )
@@ -94,25 +95,29 @@ def _longer(nic: Nic) -> Iterator[Remedy]:
 
 
 def _more_queues(guest: Guest, tap: Tap, nic: Nic) -> Iterator[Remedy]:
-    """Nova writes the XML of its guests anew when they start. A card that is not virtio has one queue."""
+    """A card that is not virtio has one queue."""
     if tap.is_virtio and nic.tx_queues < (queues := min(len(guest.vcpus), MOST_QUEUES)):
-        yield from flavor("hw:vif_multiqueue_enabled=true", [guest])
-        if not guest.nova:
-            yield _of_card(guest, tap, f"<driver name='vhost' queues='{queues}'/>")
+        novas = ("hw:vif_multiqueue_enabled=true", FLAVOR)
+        yield from _at_start(guest, [tap], f"<driver name='vhost' queues='{queues}'/>", novas)
         yield Remedy(f"ethtool -L DEVICE combined {queues}", f"in guest {guest.name}", "guest owner")
 
 
 def _larger_ring(guest: Guest, tap: Tap) -> Iterator[Remedy]:
-    if not tap.is_virtio or tap.rx_queue_size >= WANTED_RING:
-        return
+    if tap.is_virtio and tap.rx_queue_size < WANTED_RING:
+        novas = (f"rx_queue_size = {WANTED_RING}", "nova.conf [libvirt]")
+        yield from _at_start(guest, [tap], f"<driver rx_queue_size='{WANTED_RING}'/>", novas)
+
+
+def _at_start(guest: Guest, taps: list[Tap], line: str, novas: tuple[str, str]) -> Iterator[Remedy]:
+    """Nova writes the XML of its guests anew when they start: ``novas`` is its own line, and where that is."""
     if guest.nova:
-        yield Remedy(f"rx_queue_size = {WANTED_RING}", "nova.conf [libvirt]", "guest restart")
+        yield Remedy(*novas, "guest restart")
     else:
-        yield _of_card(guest, tap, f"<driver rx_queue_size='{WANTED_RING}'/>")
+        yield from (_of_card(guest, tap, line) for tap in taps[:MANY])
 
 
 def _of_card(guest: Guest, tap: Tap, line: str) -> Remedy:
-    return Remedy(line, f"the domain XML of {guest.name}, interface {tap.name}", "guest restart")
+    return in_xml(guest, line, f", interface {tap.name}")
 
 
 def vhosts(guest: Guest) -> list[Thread]:
@@ -147,20 +152,14 @@ def _no_vhost(reading: HostReading) -> Iterator[Found]:
             )
         if emulated := [tap for tap in guest.taps if not tap.is_virtio]:
             models = ", ".join(sorted({tap.model for tap in emulated}))
+            novas = ("hw_vif_model=virtio", "the image in Nova")
             yield Found(
                 Subject("guest", guest.name),
                 f"QEMU emulates cards of guest {guest.name} ({models}), which have no vhost: its main loop copies each "
                 "packet",
                 (Evidence("taps", len(emulated)), Evidence("model", models)),
-                tuple(_virtio(guest, emulated)),
+                tuple(_at_start(guest, emulated, "<model type='virtio'/>", novas)),
             )
-
-
-def _virtio(guest: Guest, taps: list[Tap]) -> Iterator[Remedy]:
-    if guest.nova:
-        yield Remedy("hw_vif_model=virtio", "the image in Nova", "guest restart")
-    else:
-        yield from (_of_card(guest, tap, "<model type='virtio'/>") for tap in taps[:MANY])
 
 
 def _few_queues(reading: HostReading) -> Iterator[Found]:

@@ -12,6 +12,7 @@ from pinner.checks.common import (
     flavor,
     homes,
     host_subject,
+    in_xml,
     memory_homes,
     own_cpus,
     plans,
@@ -225,7 +226,7 @@ def _topology_of(guest: Guest, sees: GuestTopology, cores: Mapping[int, CpuSet])
     for threads in (1, 2, 4, 8) if not guest.nova and len(cores) == sees.sockets * size else ():
         if size % threads == 0 and not any(_against(cores, threads)):
             line = f"<topology sockets='{sees.sockets}' cores='{size // threads}' threads='{threads}'/>"
-            yield Remedy(line, f"the domain XML of {guest.name}, in <cpu>", "guest restart")
+            yield in_xml(guest, line, ", in <cpu>")
 
 
 def _remote_device(reading: HostReading) -> Iterator[Found]:
