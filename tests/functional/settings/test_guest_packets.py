@@ -1,39 +1,28 @@
 """A flood of small packets into a real guest with four vCPUs and one queue, before and after a plan for its inside."""
 
-import os
 import socket
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import private_libvirt
 import pytest
 from demo import environment as demo_environment
-from support.guests.agent_guest import AGENT, BOOT_SECONDS, AgentGuest, agent_guest
+from support.guests.agent_guest import BOOT_SECONDS, NEEDS_AGENT, AgentGuest, agent_guest, agent_runs
 from support.guests.measured_host import wait_until
-from support.values import make_run
 
-from pinner.apply import executor
-from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
-from pinner.host.live import LiveHost
+from pinner.host.inventory import LIVE
 from pinner.host.reading.guest_softirqs import SOFTIRQS
 from pinner.host.settings.inside.guests import InsideReader
 from pinner.host.virt.libvirt import Libvirt
-from pinner.model.kinds import INSIDE
-from pinner.model.plan.request import Request
-from pinner.planning import planner
-from pinner.store.journal.journal import StoredJournal
 
-WHY = private_libvirt.missing() or ("" if AGENT and os.geteuid() == 0 else "needs root and qemu-guest-agent")
 PACKETS = 30_000
 FLOWS = 256
 
 pytestmark = [
-    pytest.mark.skipif(bool(WHY), reason=WHY),
+    NEEDS_AGENT,
     pytest.mark.needs("root", "taps"),
     pytest.mark.slow("a Linux guest with four vCPUs"),
 ]
@@ -91,24 +80,10 @@ class Packets:
 @contextmanager
 def applied(guest: AgentGuest, folder: Path) -> Iterator[None]:
     """The plan for the inside, until it is rolled back."""
-    libvirt, journal = Libvirt(guest.uri), StoredJournal(folder)
-    host = LiveHost(libvirt)
-
-    def now() -> datetime:
-        return datetime.now(UTC)
-
-    taken = take_snapshot(
-        LIVE, "here", libvirt, sample_seconds=0.0, now=now, only=INSIDE,
-        inputs=SnapshotInputs(ask_guests=InsideReader(libvirt).read),
-    )  # fmt: skip
-    plan = planner.plan(taken, "snapshot", Request(remedies=("guest-rps", "guest-rfs", "guest-irqs")))
-    only = tuple(change for change in plan.changes if change.target.kind in INSIDE)
-    run = executor.apply(replace(plan, changes=only), make_run("run-1"), host, journal, now, lambda *_: None)
-    assert run.state == "applied", run
-    yield
-    undo = make_run("run-2", kind="rollback", undoes="run-1")
-    assert executor.rollback(undo, host, journal, now, lambda *_: None).state == "rolled_back"
-    journal.close()
+    with agent_runs(Libvirt(guest.uri), folder) as runs:
+        runs.apply(runs.plan("guest-rps", "guest-rfs", "guest-irqs"), "run-1")
+        yield
+        assert runs.rollback("run-2", "run-1").state == "rolled_back"
 
 
 def test_the_packets_of_a_queue_are_the_work_of_several_vcpus(

@@ -5,43 +5,31 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import private_libvirt
 import pytest
 from demo import environment as demo_environment
-from support.guests.agent_guest import AGENT, BOOT_SECONDS, AgentGuest, agent_guest
+from support.guests.agent_guest import BOOT_SECONDS, NEEDS_AGENT, AgentGuest, AgentRuns, agent_guest, agent_runs
 from support.guests.measured_host import wait_until
 from support.server import warm
 from support.server.policy_host import NEVER_BUSY, PolicyServer, fresh_policy_server
-from support.values import make_run
 
-from pinner.apply import executor
-from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
-from pinner.host.live import LiveHost
-from pinner.host.settings.inside.guests import InsideReader
+from pinner.host.inventory import LIVE
 from pinner.host.virt import libvirt as libvirt_module
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.cpuset import CpuSet
 from pinner.model.kinds import INSIDE, SettingName
-from pinner.model.plan.plan import Plan
-from pinner.model.plan.request import Request
-from pinner.model.run.journal import Run
 from pinner.model.states import GuestCpus
-from pinner.planning import planner
-from pinner.store.journal.journal import StoredJournal
 
-WHY = private_libvirt.missing() or ("" if AGENT and os.geteuid() == 0 else "needs root and qemu-guest-agent")
 STRICT = f"import warnings; warnings.simplefilter('error'); {warm.PINNER}"
 WITH = ("--with", "guest-rps", "--sample-seconds", "0")
 ALL, NONE = {3}, {0}
 """The masks of both cards: both vCPUs, or RPS is off."""
 
 pytestmark = [
-    pytest.mark.skipif(bool(WHY), reason=WHY),
+    NEEDS_AGENT,
     pytest.mark.needs("root", "exactly_two_cpus", "taps"),
 ]
 
@@ -72,77 +60,39 @@ def guest(booted: AgentGuest, libvirt: Libvirt) -> AgentGuest:
 
 
 @pytest.fixture
-def runs(guest: AgentGuest, libvirt: Libvirt, tmp_path: Path) -> Iterator["Runs"]:
-    journal = StoredJournal(tmp_path)
-    yield Runs(libvirt, LiveHost(libvirt), journal)
-    journal.close()
+def runs(guest: AgentGuest, libvirt: Libvirt, tmp_path: Path) -> Iterator[AgentRuns]:
+    with agent_runs(libvirt, tmp_path) as made:
+        yield made
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-class Runs:
-    """Applies plans that change only the inside of the guest, and rolls them back."""
-
-    def __init__(self, libvirt: Libvirt, host: LiveHost, journal: StoredJournal) -> None:
-        self._libvirt, self._host, self._journal = libvirt, host, journal
-
-    def begin_anew(self) -> None:
-        """Go on like a new process of pinner, in which no guest has spent its time for answers."""
-        self._host = LiveHost(self._libvirt)
-
-    def plan(self, *remedies: SettingName) -> Plan:
-        taken = take_snapshot(
-            LIVE, "here", self._libvirt, sample_seconds=0.0, now=now, only=INSIDE,
-            inputs=SnapshotInputs(ask_guests=InsideReader(self._libvirt).read),
-        )  # fmt: skip
-        made = planner.plan(taken, "snapshot", Request(remedies=remedies or ("guest-rps",)))
-        return replace(made, changes=tuple(each for each in made.changes if each.target.kind in INSIDE))
-
-    def apply(self, name: str) -> None:
-        plan = self.plan()
-        assert {(each.before, each.after) for each in plan.changes} == {
-            (GuestCpus(CpuSet()), GuestCpus(AgentGuest.vcpus))
-        }
-        assert len(plan.changes) == 2
-        self.make(plan, name)
-
-    def make(self, plan: Plan, name: str) -> None:
-        run = executor.apply(plan, make_run(name), self._host, self._journal, now, lambda entry, total: None)
-        assert run.state == "applied", (run, self.errors(name))
-
-    def rollback(self, name: str, undoes: str) -> Run:
-        undo = make_run(name, kind="rollback", undoes=undoes)
-        return executor.rollback(undo, self._host, self._journal, now, lambda entry, total: None)
-
-    def states(self, name: str) -> set[str]:
-        return {entry.state for entry in self._journal.entries(name)}
-
-    def errors(self, name: str) -> list[str]:
-        return [entry.error for entry in self._journal.entries(name)]
+def set_rps(runs: AgentRuns, name: str) -> None:
+    """Of both cards."""
+    plan = runs.plan("guest-rps")
+    assert {(each.before, each.after) for each in plan.changes} == {(GuestCpus(CpuSet()), GuestCpus(AgentGuest.vcpus))}
+    assert len(plan.changes) == 2
+    runs.apply(plan, name)
 
 
 def shows(guest: AgentGuest, masks: set[int]) -> None:
     wait_until(lambda: guest.masks() == masks, BOOT_SECONDS)
 
 
-def test_rps_is_set_and_undone(guest: AgentGuest, runs: Runs) -> None:
-    runs.apply("run-1")
+def test_rps_is_set_and_undone(guest: AgentGuest, runs: AgentRuns) -> None:
+    set_rps(runs, "run-1")
     shows(guest, ALL)
-    assert runs.plan().changes == ()
+    assert runs.plan("guest-rps").changes == ()
     assert (runs.rollback("run-2", "run-1").state, runs.states("run-1")) == ("rolled_back", {"undone"})
     shows(guest, NONE)
 
 
-def test_all_settings_are_set_and_undone(guest: AgentGuest, runs: Runs) -> None:
+def test_all_settings_are_set_and_undone(guest: AgentGuest, runs: AgentRuns) -> None:
     wait_until(guest.settings, BOOT_SECONDS)
     before = guest.settings()
     assert before[:4] == ["0", "0", "0", "212992"]
     remedies: tuple[SettingName, ...] = ("guest-rps", "guest-rfs", "guest-irqs", "guest-sysctls")
     plan = runs.plan(*remedies)
     assert {change.target.kind for change in plan.changes} == {*INSIDE}
-    runs.make(plan, "run-1")
+    runs.apply(plan, "run-1")
     wait_until(lambda: guest.settings()[:4] == ["4096", "4096", "4096", "26214400"], BOOT_SECONDS)
     # Both interrupts of each card's queue have one of the two vCPUs.
     assert sorted(set(zip(before[4:], guest.settings()[4:], strict=True)) - {(each, each) for each in before}) == [
@@ -156,8 +106,8 @@ def test_all_settings_are_set_and_undone(guest: AgentGuest, runs: Runs) -> None:
 
 
 @pytest.mark.slow("a Linux guest that boots once more")
-def test_rps_is_lost_with_a_restart(guest: AgentGuest, libvirt: Libvirt, runs: Runs) -> None:
-    runs.apply("run-1")
+def test_rps_is_lost_with_a_restart(guest: AgentGuest, libvirt: Libvirt, runs: AgentRuns) -> None:
+    set_rps(runs, "run-1")
     guest.restart()
     wait_until(lambda: not guest.rps(libvirt).unread, BOOT_SECONDS)
     runs.rollback("run-2", "run-1")
@@ -177,9 +127,9 @@ def stopped(guest: AgentGuest, libvirt: Libvirt) -> Iterator[None]:
 
 
 def test_a_rollback_whose_guest_hangs_can_be_repeated(
-    guest: AgentGuest, libvirt: Libvirt, runs: Runs, monkeypatch: pytest.MonkeyPatch
+    guest: AgentGuest, libvirt: Libvirt, runs: AgentRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs.apply("run-1")
+    set_rps(runs, "run-1")
     monkeypatch.setattr(libvirt_module, "AGENT_TIMEOUT", 1)
     with stopped(guest, libvirt):
         assert runs.rollback("run-2", "run-1").state == "rolled_back_partly"
@@ -191,9 +141,9 @@ def test_a_rollback_whose_guest_hangs_can_be_repeated(
     shows(guest, NONE)
 
 
-def test_a_saved_guest_is_not_gone(guest: AgentGuest, libvirt: Libvirt, runs: Runs) -> None:
+def test_a_saved_guest_is_not_gone(guest: AgentGuest, libvirt: Libvirt, runs: AgentRuns) -> None:
     """Its masks are in the saved image, so they come back with the guest."""
-    runs.apply("run-1")
+    set_rps(runs, "run-1")
     private_libvirt.virsh(guest.uri, "managedsave", guest.name)
     try:
         assert (runs.rollback("run-2", "run-1").state, runs.states("run-1")) == ("rolled_back_partly", {"stuck"})
@@ -204,8 +154,8 @@ def test_a_saved_guest_is_not_gone(guest: AgentGuest, libvirt: Libvirt, runs: Ru
     shows(guest, NONE)
 
 
-def test_a_paused_guest_is_not_gone(guest: AgentGuest, runs: Runs) -> None:
-    runs.apply("run-1")
+def test_a_paused_guest_is_not_gone(guest: AgentGuest, runs: AgentRuns) -> None:
+    set_rps(runs, "run-1")
     private_libvirt.virsh(guest.uri, "suspend", guest.name)
     try:
         assert (runs.rollback("run-2", "run-1").state, runs.states("run-1")) == ("rolled_back_partly", {"stuck"})

@@ -6,24 +6,36 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import private_libvirt
+import pytest
 from demo.linux import INIT_BEGIN, READY, linux
 from lab import kvm
 from support.guests.measured_host import wait_until
+from support.values import NOON, make_run
 
-from pinner.host.inventory import LIVE
+from pinner.apply import executor
+from pinner.host.inventory import LIVE, SnapshotInputs, take_snapshot
+from pinner.host.live import LiveHost
 from pinner.host.settings import table
 from pinner.host.settings.inside.guests import InsideReader
 from pinner.host.settings.row import Facts
 from pinner.host.virt.libvirt import Libvirt
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.kinds import INSIDE, SettingName
+from pinner.model.plan.plan import Plan
+from pinner.model.plan.request import Request
+from pinner.model.run.journal import Run
 from pinner.model.settings.inside import GuestRps
+from pinner.planning import planner
+from pinner.store.journal.journal import StoredJournal
 
 AGENT = shutil.which("qemu-ga", path=f"{os.environ['PATH']}:/usr/sbin")
+_WHY_NOT = private_libvirt.missing() or ("" if AGENT and os.geteuid() == 0 else "needs root and qemu-guest-agent")
+NEEDS_AGENT = pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT)
 BOOT_SECONDS = 180
 """A boot takes some seconds of CPU time under TCG, and a busy machine has little of it."""
 _MODULES = ("virtio_pci", "virtio_net", "virtio_console")
@@ -132,3 +144,43 @@ def _xml(guest: AgentGuest, folder: Path, vcpus: int) -> str:
         f"{cards}<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>"
         "</devices></domain>"
     )
+
+
+class AgentRuns:
+    """Applies plans that change only the inside of guests, and rolls them back."""
+
+    def __init__(self, libvirt: Libvirt, journal: StoredJournal) -> None:
+        self._libvirt, self._host, self._journal = libvirt, LiveHost(libvirt), journal
+
+    def begin_anew(self) -> None:
+        """Go on like a new process of pinner, in which no guest has spent its time for answers."""
+        self._host = LiveHost(self._libvirt)
+
+    def plan(self, *remedies: SettingName) -> Plan:
+        inputs = SnapshotInputs(ask_guests=InsideReader(self._libvirt).read)
+        taken = take_snapshot(
+            LIVE, "here", self._libvirt, sample_seconds=0.0, now=lambda: NOON, inputs=inputs, only=INSIDE
+        )
+        made = planner.plan(taken, "snapshot", Request(remedies=remedies))
+        return replace(made, changes=tuple(each for each in made.changes if each.target.kind in INSIDE))
+
+    def apply(self, plan: Plan, name: str) -> None:
+        run = executor.apply(plan, make_run(name), self._host, self._journal, lambda: NOON, lambda *_: None)
+        assert run.state == "applied", (run, self.errors(name))
+
+    def rollback(self, name: str, undoes: str) -> Run:
+        undo = make_run(name, kind="rollback", undoes=undoes)
+        return executor.rollback(undo, self._host, self._journal, lambda: NOON, lambda *_: None)
+
+    def states(self, name: str) -> set[str]:
+        return {entry.state for entry in self._journal.entries(name)}
+
+    def errors(self, name: str) -> list[str]:
+        return [entry.error for entry in self._journal.entries(name)]
+
+
+@contextmanager
+def agent_runs(libvirt: Libvirt, folder: Path) -> Iterator[AgentRuns]:
+    journal = StoredJournal(folder)
+    yield AgentRuns(libvirt, journal)
+    journal.close()
