@@ -124,6 +124,7 @@ Cause = Literal[
     "systemd",
     "balancer",
     "libvirt",
+    "guest",
     "failed",
     "unknown",
 ]
@@ -131,7 +132,7 @@ Cause = Literal[
 arrived    new here, or placed first                 restarted  the guest or process was restarted
 hotplug    the vCPU or iothread was plugged in since thread     new threads were created
 offline    CPUs of its place went offline or online  moved      because of another guest
-busy       the process became busy since
+busy       the process became busy since             guest      the guest has set it since: no policy changes it
 Found on the host (Agent.explain_drifts):
 cpuset     a cpuset above the thread was written     systemd    AllowedCPUs= or CPUAffinity= of its unit
 balancer   irqbalance, tuned or numad runs           libvirt    another program pinned it through libvirt

@@ -28,12 +28,13 @@ ABSENT = 256
 def record(
     plan: Plan, snapshot: Snapshot, previous: Placement | None, *, unplaced: Collection[TargetKey] = ()
 ) -> Placement:
-    """``unplaced`` targets have no threads in the placement. From ``previous`` of the same request, absent guests and
-    processes keep their CPUs, and missing CPUs their role."""
+    """``unplaced`` targets have no threads and no state in the placement. From ``previous`` of the same request, absent
+    guests and processes keep their CPUs, and missing CPUs their role."""
     request = replace(plan.request, rebalance=False)
     before = previous if previous is not None and previous.request == request else None
     placed = tuple(
-        replace(each, threads=()) if each.target.key in unplaced else each for each in _placed(plan, snapshot, before)
+        replace(each, threads=(), state=None) if each.target.key in unplaced else each
+        for each in _placed(plan, snapshot, before)
     )
     absent = tuple(_absent(before, placed)) if before else ()
     return Placement(
@@ -65,11 +66,14 @@ def in_boot(placement: Placement, boot: str) -> Placement:
 def _placed(plan: Plan, snapshot: Snapshot, previous: Placement | None) -> Iterator[PlacedTarget]:
     threads_of = target_threads(snapshot, plan.request, previous)
     processes = {instance(process): process for process in snapshot.processes}
+    given = {each.target.key: each.state for each in previous.placed} if previous else {}
+    inside = (each for each in plan.changes if each.target.kind in INSIDE and isinstance(each, StateChange))
+    given |= {change.target.key: change.after for change in inside}
     for want in plan.wanted:
         threads = tuple(thread.key for thread in threads_of.get(want.target, ()))
         process = processes.get(want.target.key)
         unit, _, command = identity(process) if process else ("", "", "")
-        yield PlacedTarget(want.target, want.cpus, threads, unit, command)
+        yield PlacedTarget(want.target, want.cpus, threads, unit, command, given.get(want.target.key))
 
 
 def _absent(previous: Placement, placed: tuple[PlacedTarget, ...]) -> Iterator[PlacedTarget]:
@@ -120,8 +124,8 @@ def subjects(targets: Iterable[Target]) -> frozenset[TargetKey]:
     return frozenset(kept for target in targets if (kept := subject(target)) is not None)
 
 
-OTHERS: tuple[Cause, ...] = ("cpuset", "systemd", "balancer", "libvirt", "unknown")
-"""Another program can move the same target again and again."""
+OTHERS: tuple[Cause, ...] = ("cpuset", "systemd", "balancer", "libvirt", "guest", "unknown")
+"""Another program can move the same target again and again, or a guest set it."""
 
 _CAUSES_IN_WORDS: dict[Cause, str] = {
     "arrived": "newly placed",
@@ -135,17 +139,29 @@ _CAUSES_IN_WORDS: dict[Cause, str] = {
     "systemd": "moved by systemd's settings of its unit",
     "balancer": "moved by a balancer",
     "libvirt": "pinned by another client of libvirt",
+    "guest": "set by the guest",
     "failed": "could not be placed before",
     "unknown": "moved by another program",
 }
 
 
 def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple[Drift, ...]:
-    """One for each change; of a blocked plan, only for targets that were placed before. A cause that a snapshot does
-    not show is ``unknown``. Without a placement every target is newly placed."""
+    """One for each change; of a blocked plan, only for targets that were placed before; and one for each setting that a
+    guest has set since, which the plan leaves. A cause that a snapshot does not show is ``unknown``. Without a
+    placement every target is newly placed."""
     reader = _Reader(placement, snapshot, plan.request)
     changes = (change for change in plan.changes if not plan.blocked or reader.was_placed(change.target))
-    return tuple(_drift(change, reader) for change in changes)
+    return *(_drift(change, reader) for change in changes), *_chosen(plan, placement)
+
+
+def _chosen(plan: Plan, placement: Placement | None) -> Iterator[Drift]:
+    changed = {change.target.key for change in plan.changes}
+    now = {want.target.key: want.state for want in plan.wanted if want.target.key not in changed}
+    for placed in placement.placed if placement else ():
+        state = now.get(placed.target.key)
+        if placed.state is not None and state is not None and state != placed.state:
+            detail = "the guest has set it since, and keeps it"
+            yield Drift(placed.target, placed.cpus, (), "guest", detail, (state, placed.state))
 
 
 def reasoned(plan: Plan, drifts: tuple[Drift, ...]) -> Plan:

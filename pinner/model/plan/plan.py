@@ -231,6 +231,8 @@ class PlacedTarget:
     """Of a process: after a restart, its systemd unit identifies it with its name."""
     command: str = ""
     """Of a process without a service unit, for the same purpose."""
+    state: State | None = field(default=None, metadata={"exclude_if": lambda state: state is None})
+    """The one that a plan gave to a setting inside a guest; else null."""
 
 
 @dataclass(frozen=True, slots=True)

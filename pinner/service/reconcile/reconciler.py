@@ -192,7 +192,11 @@ class Reconciler:
         self._repacks.observe(host, seen, caller)
         stays = mode != "enforce" or (seen.error and not wanted.blocked)
         if stays or not applies:  # after a run, guests that are left alone are judged anew
-            alone = tuple(drift for drift in seen.drifts if group_of(drift.target) in seen.left_alone.reasons)
+            alone = tuple(
+                drift
+                for drift in seen.drifts
+                if drift.cause == "guest" or group_of(drift.target) in seen.left_alone.reasons
+            )
             self._record_drift(host, seen, seen.drifts if stays else alone, caller)
         if mode == "propose":
             self._propose(host, seen, wanted, caller)
