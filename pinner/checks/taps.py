@@ -37,7 +37,7 @@ MANY_PACKETS = 10_000
 """Packets a second to a guest: one vCPU is enough for fewer."""
 ONE_SHARE = 0.9
 """Of the softirqs for received packets."""
-_STOPPED = ("paused", "suspended", "shutdown", "crashed")
+_STOPPED = ("paused", "suspended", "shutdown", "crashed", "migrating")
 
 
 def _taps(reading: HostReading) -> dict[str, tuple[Guest, Tap]]:
@@ -64,7 +64,9 @@ def _drops(reading: HostReading) -> Iterator[Found]:
             Evidence("vhost threads", len(vhosts(guest))),
             *(split(worst) if (worst := _worst(guest, waits)) else ()),
         )
-        stopped = f", while it is {guest.state}" if guest.state in _STOPPED else ""
+        stopped = "" if sent else ", and takes none"
+        if guest.state in _STOPPED:
+            stopped = f", while it is {guest.state}"
         if worst and worst.limited >= WARN_PERCENT:
             stopped = f", while a CPU limit stops it {worst.limited:.3g} % of the time"
         yield Found(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.made_up.checks.check_cases_hosts import main_loop
-from support.made_up.checks.check_cases_network import counters, softnet
+from support.made_up.checks.check_cases_network import counters, nics, softnet
 from support.made_up.readings import Seen, counted, findings, nic, placed, reading
 
 from pinner.model.machine.process import CpuQuota
@@ -55,12 +55,21 @@ def test_a_guest_that_waits_for_a_cpu_may_need_a_longer_queue():
     assert found.remedies
 
 
-def test_a_longer_queue_gives_a_paused_guest_no_time():
+@pytest.mark.parametrize("state", ["paused", "migrating"])
+def test_a_longer_queue_gives_a_guest_no_time_while_it_stands_still(state):
     of = losing(0.0)
     (guest,) = of.snapshot.guests
-    paused = replace(of, snapshot=replace(of.snapshot, guests=(replace(guest, state="paused"),)))
-    found = named(paused, "tap-drops")
-    assert found.message.endswith("packets/s that come from the host, while it is paused")
+    of = replace(of, snapshot=replace(of.snapshot, guests=(replace(guest, state=state),)))
+    found = named(of, "tap-drops")
+    assert found.message.endswith(f"packets/s that come from the host, while it is {state}")
+    assert found.remedies == ()
+
+
+def test_a_longer_queue_helps_no_guest_that_takes_no_packet():
+    """It boots, its card is down, or its kernel hangs."""
+    tap = nic("tap1", "")
+    found = named(nics(tap, counted(tap, tx_dropped=50), guests=[placed()]), "tap-drops")
+    assert found.message == "guest g1 loses 25 packets/s that come from the host, and takes none"
     assert found.remedies == ()
 
 
