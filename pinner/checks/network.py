@@ -15,14 +15,20 @@ from pinner.checks.common import (
     sysctl,
     sysctl_now,
 )
+from pinner.checks.limits import WARN_PERCENT, of_services
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading, SoftnetCpu
 from pinner.model.settings.sysctls import SYSCTLS
+from pinner.model.text import listed
 
 NET = "Linux: Documentation/admin-guide/sysctl/net.rst"
 SNMP = "Linux: Documentation/networking/snmp_counter.rst (TcpExtListenDrops)"
 BACKLOG, BUDGET = "net.core.netdev_max_backlog", "net.core.netdev_budget"
 SOMAXCONN = "net.core.somaxconn"
+MOST_BACKLOG, MOST_BUDGET = 64_000, 4800
+"""Packets. More are no burst: the CPU is too slow for them."""
+MOST_CONNECTIONS = 65_535
+"""Older kernels refuse more (net/core/sysctl_net_core.c)."""
 BUDGET_TIME, MOST_TIME = "net.core.netdev_budget_usecs", 8000
 CRITICAL_SQUEEZES = 100.0
 """Squeezes in a second on one CPU."""
@@ -57,7 +63,7 @@ def _softnet_drops(reading: HostReading) -> Iterator[Found]:
                     *rate("dropped", lost, reading.seconds, "packets"),
                     Evidence("netdev_max_backlog", backlog, "packets"),
                 ),
-                planned_sysctl(BACKLOG, backlog, 4 * backlog),
+                planned_sysctl(BACKLOG, backlog, _more(backlog, 4, MOST_BACKLOG)),
                 targets=(SYSCTLS[BACKLOG].target,),
             )
 
@@ -84,7 +90,7 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
                     *(Evidence("netdev_budget_usecs", time, "us") for time in times),
                 ),
                 (
-                    *planned_sysctl(BUDGET, budget, 2 * budget),
+                    *planned_sysctl(BUDGET, budget, _more(budget, 2, MOST_BUDGET)),
                     # A turn ends by its time, too: the counter has both.
                     *(line for time in times if is_planned for line in sysctl(BUDGET_TIME, 2 * time)),
                 ),
@@ -95,12 +101,21 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
     yield from find_each(_pairs(reading), _cpu, find)
 
 
+def _more(now: int, times: int, most: int) -> int | None:
+    return min(times * now, most) if now < most else None
+
+
 def _listen(reading: HostReading) -> Iterator[Found]:
     def find(_: HostReading) -> Iterator[Found]:
         if lost := grown_counters(reading, LISTEN_DROPS):
             queue = sysctl_now(reading, SOMAXCONN) or 0
             # The kernel also drops connections without memory for them.
             is_full = OVERFLOWS in lost or OVERFLOWS not in reading.now.counters
+            stopped = [
+                f"{unit} {percent:.3g} % of the time"
+                for unit, percent in of_services(reading).stopped.items()
+                if percent >= WARN_PERCENT
+            ]
             yield Found(
                 host_subject(reading),
                 "services of the host refuse TCP connections, "
@@ -108,8 +123,9 @@ def _listen(reading: HostReading) -> Iterator[Found]:
                 (
                     *rates(lost, reading.seconds, "connections"),
                     Evidence("somaxconn", queue, "connections"),
+                    *([Evidence("stopped by CPU limits", listed(stopped, 3))] if stopped else ()),
                 ),
-                planned_sysctl(SOMAXCONN, queue, 2 * queue) if is_full else (),
+                planned_sysctl(SOMAXCONN, queue, _more(queue, 2, MOST_CONNECTIONS)) if is_full else (),
                 targets=(SYSCTLS[SOMAXCONN].target,) if is_full else (),
             )
 

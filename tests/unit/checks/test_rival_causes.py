@@ -165,3 +165,34 @@ def test_a_connection_is_refused_without_a_full_queue():
     other = named(counters(TcpExtListenDrops=4, TcpExtListenOverflows=0), "tcp-listen-drops")
     assert other.message == "services of the host refuse TCP connections, and no queue of theirs was full"
     assert (other.remedies, other.is_fixable) == ((), False)
+
+
+@pytest.mark.parametrize(("value", "wanted"), [(4000, 16_000), (16_000, 64_000), (64_000, None), (2**30, None)])
+def test_a_backlog_that_is_long_already_is_no_short_one(value, wanted):
+    of = with_sysctl(softnet(dropped=3), "net.core.netdev_max_backlog", value)
+    found = named(of, "softnet-drops")
+    assert [each.line for each in found.remedies[:1]] == [f"sysctl -w net.core.netdev_max_backlog={wanted}"] * bool(
+        wanted
+    )
+
+
+@pytest.mark.parametrize(("value", "wanted"), [(4096, 8192), (40_000, 65_535), (65_535, None)])
+def test_the_kernel_takes_the_queue_of_new_connections(value, wanted):
+    """Older kernels refuse more than 65535."""
+    of = with_sysctl(counters(TcpExtListenDrops=4, TcpExtListenOverflows=4), "net.core.somaxconn", value)
+    found = named(of, "tcp-listen-drops")
+    assert [each.line for each in found.remedies[:1]] == [f"sysctl -w net.core.somaxconn={wanted}"] * bool(wanted)
+
+
+def test_a_service_that_a_limit_stops_accepts_no_connections():
+    of, limited = counters(TcpExtListenDrops=4, TcpExtListenOverflows=4), pressed(0.0, 300, 40)
+    samples = (
+        replace(each, throttled=other.throttled) for each, other in zip(of.samples, limited.samples, strict=True)
+    )
+    found = named(replace(of, samples=tuple(samples)), "tcp-listen-drops")
+    assert facts(found)["stopped by CPU limits"] == "s0.service 15 % of the time"
+    assert "stopped by CPU limits" not in facts(named(of, "tcp-listen-drops"))
+
+
+def with_sysctl(of, key, value):
+    return replace(of, snapshot=replace(of.snapshot, sysctls={**of.snapshot.sysctls, key: value}))
