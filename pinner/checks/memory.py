@@ -168,16 +168,29 @@ def _swapping(reading: HostReading) -> Iterator[Found]:
             return
         moved = {name: growth(reading.before.counters, reading.now.counters, name) for name in ("pswpin", "pswpout")}
         if any(moved.values()):
-            facts = tuple(Evidence(name, count / reading.seconds, "pages/s") for name, count in moved.items())
+            # Where pages only come back, the shortage is over.
+            is_short = moved["pswpout"] > 0
+            facts = (Evidence(name, count / reading.seconds, "pages/s") for name, count in moved.items())
             yield Found(
                 host_subject(reading),
-                "the host swaps while guests run",
-                facts,
-                planned_sysctl(SWAPPINESS, sysctl_now(reading, SWAPPINESS)),
-                targets=(SYSCTLS[SWAPPINESS].target,),
+                f"the host {'swaps' if is_short else 'reads pages back from swap'} while guests run",
+                (*facts, *_whose(reading)),
+                planned_sysctl(SWAPPINESS, sysctl_now(reading, SWAPPINESS)) if is_short else (),
+                targets=(SYSCTLS[SWAPPINESS].target,) if is_short else (),
             )
 
     yield from find_each([reading], host_subject, find)
+
+
+def _whose(reading: HostReading) -> Iterator[Evidence]:
+    """What tells the host's shortage from the limit of a cgroup, and guests' pages from others."""
+    swapped = [reading.now.swapped_kib.get(guest.pid) for guest in reading.snapshot.guests]
+    known = [kib for kib in swapped if kib is not None]
+    if len(known) == len(swapped):
+        yield Evidence("of guests", sum(known), "KiB")
+    for name in ("MemAvailable", "MemTotal"):
+        if (kib := reading.now.counters.get(name)) is not None:
+            yield Evidence(name, kib, "KiB")
 
 
 def _swapped(reading: HostReading) -> Iterator[Found]:

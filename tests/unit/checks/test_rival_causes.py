@@ -196,3 +196,28 @@ def test_a_service_that_a_limit_stops_accepts_no_connections():
 
 def with_sysctl(of, key, value):
     return replace(of, snapshot=replace(of.snapshot, sysctls={**of.snapshot.sysctls, key: value}))
+
+
+@pytest.mark.parametrize(("out", "message", "is_fixable"), [
+    (40, "the host swaps while guests run", True),
+    (0, "the host reads pages back from swap while guests run", False),
+])  # fmt: skip
+def test_pages_that_come_back_are_no_longer_pushed_out(out, message, is_fixable):
+    """The shortage is over, or somebody ended the use of swap."""
+    found = named(swapping({"pswpin": 90, "pswpout": out}), "host-swapping")
+    assert (found.message, found.is_fixable, bool(found.remedies)) == (message, is_fixable, is_fixable)
+
+
+def test_whose_pages_are_in_swap_and_how_short_memory_is():
+    found = named(swapping({"pswpout": 90}, {"MemAvailable": 700, "MemTotal": 1000}), "host-swapping")
+    assert (facts(found)["of guests"], facts(found)["MemAvailable"]) == (9, 700)
+
+
+def swapping(counts, memory=None):
+    guest = placed()
+    first, last = (
+        HostSample(counters={**dict.fromkeys(counts, 5), **(memory or {})}, swapped_kib={guest.pid: 9})
+        for _ in range(2)
+    )
+    last = replace(last, counters={**last.counters, **{name: 5 + count for name, count in counts.items()}})
+    return reading(first, last, guests=[guest])

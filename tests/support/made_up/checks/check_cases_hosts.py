@@ -167,7 +167,10 @@ CASES = {
     "hugepages-missing": (huge(300), huge(512)),
     "hugepages-remote": (huge_on(1), huge_on(0)),
     "memory-remote": (reading(guests=[placed(memory={0: 100, 1: 900})]), reading(guests=[placed(memory={0: 900})])),
-    "host-swapping": (counters({"pswpin": 5}, {"pswpin": 90}, GUEST), counters({"pswpin": 5}, {"pswpin": 5}, GUEST)),
+    "host-swapping": (
+        counters({"pswpout": 5}, {"pswpout": 90}, GUEST),
+        counters({"pswpout": 5}, {"pswpout": 5}, GUEST),
+    ),
     "guest-swapped": (
         reading(HostSample(swapped_kib={GUEST.pid: 4096}), guests=[GUEST]),
         reading(HostSample(swapped_kib={GUEST.pid: 0}), guests=[GUEST]),
