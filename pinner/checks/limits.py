@@ -6,12 +6,13 @@ from contextlib import suppress
 from shlex import quote
 from typing import NamedTuple
 
-from pinner.checks.common import NotKnown, find_each, flavor, grown
+from pinner.checks.common import NotKnown, find_each, flavor, grown, number, sysctl_now
 from pinner.model.cpuset import union
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import Thread, cgroup_with_parents, host_unit
 from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
 from pinner.model.reading import SERVICES, HostReading, HostSample, Throttled
+from pinner.model.snapshot import vcpu_threads
 from pinner.model.text import counted, listed
 
 WARN_PERCENT = 5.0
@@ -20,6 +21,9 @@ _QUOTAS = {"vcpu": "vcpu_quota", "iothread": "iothread_quota", "emulator": "emul
 """libvirt's cgroup of a part, without its number, and the quota that libvirt writes there."""
 _NOVA = "quota:cpu_quota"
 _SHOWN = 3
+RUNTIME = "kernel.sched_rt_runtime_us"
+_PERIOD, _DEFAULT_PERIOD = "proc/sys/kernel/sched_rt_period_us", 1_000_000
+"""Microseconds."""
 _Counter = tuple[str, str]
 """A cgroup, and the field of Throttled."""
 
@@ -30,10 +34,19 @@ class Waiting(NamedTuple):
     whole: float
     limited: float
     """While a CPU limit stopped it."""
+    throttled: float
+    """While real-time throttling stopped it, at most."""
 
     @property
     def contention(self) -> float:
-        return self.whole - self.limited
+        return self.whole - self.limited - self.throttled
+
+
+def realtime_share(reading: HostReading) -> float:
+    """Of each period, the time after which the kernel stops real-time threads; 1: it never does."""
+    runtime = sysctl_now(reading, RUNTIME)
+    period = number(reading.details.settings, _PERIOD) or _DEFAULT_PERIOD
+    return runtime / period if runtime is not None and 0 <= runtime < period else 1.0
 
 
 class Waits:
@@ -43,6 +56,8 @@ class Waits:
         self._before, self._now = reading.before or HostSample(), reading.now
         self._nanoseconds = reading.seconds * 1e9
         self._delays: defaultdict[_Counter, int] = defaultdict(int)
+        share, vcpus = realtime_share(reading), vcpu_threads(reading.snapshot)
+        self._throttled = {each.tid: (1 - share) / share for each in vcpus if share and each.realtime in ("fifo", "rr")}
         for tid in self._now.cgroups:
             with suppress(NotKnown):
                 for counter in self._counters(tid):
@@ -52,7 +67,10 @@ class Waits:
         """Raises NotKnown."""
         delay = self._delay(tid)
         stopped = sum(self._grown(counter) * delay / (self._delays[counter] or 1) for counter in self._counters(tid))
-        return Waiting(100 * delay / self._nanoseconds, 100 * min(delay, stopped) / self._nanoseconds)
+        limited = min(delay, stopped)
+        # The kernel stops them only after they ran for their share.
+        throttled = min(delay - limited, self._throttling(tid))
+        return Waiting(*(100 * each / self._nanoseconds for each in (delay, limited, throttled)))
 
     def limits(self, tid: int) -> Iterator[str]:
         """The cgroups whose limits stopped the thread's in the sample. Raises NotKnown."""
@@ -65,6 +83,11 @@ class Waits:
         if earlier is None or later is None:
             raise NotKnown(f"/proc/{tid}/schedstat could not be read twice")
         return grown("run delay", earlier.wait_ns, later.wait_ns)
+
+    def _throttling(self, tid: int) -> float:
+        if not (factor := self._throttled.get(tid)):
+            return 0.0
+        return factor * grown("run time", self._before.threads[tid].run_ns, self._now.threads[tid].run_ns)
 
     def _counters(self, tid: int) -> tuple[_Counter, ...]:
         path = self._now.cgroups.get(tid, "")
@@ -147,17 +170,19 @@ def find_limits(reading: HostReading) -> Iterator[Found]:
 def split(worst: Waiting) -> tuple[Evidence, ...]:
     """The columns of a table of waiting: whole, by limits, and the rest."""
     whole = Evidence("worst run delay", worst.whole, "%")
-    if not worst.limited:
+    others = {"by limits": worst.limited, "by real-time throttling": worst.throttled}
+    if not any(others.values()):
         return (whole,)
-    return whole, Evidence("by limits", worst.limited, "%"), Evidence("for a CPU", worst.contention, "%")
+    parts = {name: percent for name, percent in others.items() if percent} | {"for a CPU": worst.contention}
+    return whole, *(Evidence(name, percent, "%") for name, percent in parts.items())
 
 
 def _threads(guest: Guest, cgroups: Mapping[int, str]) -> Iterator[tuple[str, Thread]]:
     """Those that a limit ever stopped, by name."""
     for target, threads in guest.threads_by_target.items():
         name = {"vcpu": f"vCPU {target.part}", "iothread": f"iothread {target.part}"}.get(target.kind, target.kind)
-        for number, thread in enumerate(each for each in threads if each.tid in cgroups):
-            yield name if not number else f"{name} thread {thread.tid}", thread
+        for position, thread in enumerate(each for each in threads if each.tid in cgroups):
+            yield name if not position else f"{name} thread {thread.tid}", thread
 
 
 def _has_room(reading: HostReading, threads: Iterable[Thread], waiting: Iterable[Waiting]) -> bool:

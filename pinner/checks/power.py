@@ -11,13 +11,13 @@ from pinner.checks.common import (
     housekeeping,
     interrupted,
     kernel_argument,
-    number,
     own_cores,
     own_cpus,
     plans,
     sysctl_now,
     system_affinity,
 )
+from pinner.checks.limits import RUNTIME, realtime_share
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.machine.process import RESERVING_LOAD
 from pinner.model.machine.topology import SLOW_GOVERNORS, Cpu
@@ -25,11 +25,9 @@ from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subje
 from pinner.model.reading import HostReading
 from pinner.model.settings.power import DEEP_US
 from pinner.model.settings.sysctls import SYSCTLS
-from pinner.model.snapshot import Snapshot, emulator_cpus, restricted, vcpu_cpus, vcpu_threads
+from pinner.model.snapshot import Snapshot, emulator_cpus, restricted, starving_cpus, vcpu_cpus, vcpu_threads
 from pinner.model.text import listed
 
-RUNTIME, PERIOD, DEFAULT_PERIOD = "kernel.sched_rt_runtime_us", "proc/sys/kernel/sched_rt_period_us", 1_000_000
-"""The kernel's limits of real-time threads, and the default of the second one in microseconds."""
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
 
 
@@ -172,14 +170,20 @@ def _clock(reading: HostReading) -> Iterator[Found]:
 def _rt_throttling(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
     realtime = [thread for thread in vcpu_threads(snapshot) if thread.realtime in ("fifo", "rr")]
-    runtime, period = sysctl_now(reading, RUNTIME), number(reading.details.settings, PERIOD)
-    if realtime and runtime is not None and 0 <= runtime < (period or DEFAULT_PERIOD):
+    runtime, share = sysctl_now(reading, RUNTIME), realtime_share(reading)
+    if realtime and runtime is not None and share < 1:
+        # Without throttling, threads that have only these CPUs would never run.
+        starving = starving_cpus(snapshot)
         yield Found(
             host_subject(reading),
-            f"the kernel stops real-time vCPUs, {len(realtime)} on this host, for a part of each second",
-            (Evidence("real-time vCPUs", len(realtime)), Evidence("sched_rt_runtime_us", runtime, "us")),
-            (command(f"sysctl -w {RUNTIME}=-1"),),
-            targets=(SYSCTLS[RUNTIME].target,),
+            f"the kernel stops real-time vCPUs, {len(realtime)} on this host, that use {100 * share:.3g} % of a CPU",
+            (
+                Evidence("real-time vCPUs", len(realtime)),
+                Evidence("sched_rt_runtime_us", runtime, "us"),
+                *([Evidence("CPUs of starving threads", str(starving))] if starving else ()),
+            ),
+            () if starving else (command(f"sysctl -w {RUNTIME}=-1"),),
+            targets=() if starving else (SYSCTLS[RUNTIME].target,),
         )
 
 

@@ -262,7 +262,8 @@ CHECKS = (
     HostCheck(
         code="vcpu-run-delay",
         severity="warning",
-        summary=f"vCPUs wait {WARN_PERCENT:g} % of the time or more for a CPU, not counting what a CPU limit takes",
+        summary=f"vCPUs wait {WARN_PERCENT:g} % of the time or more for a CPU, not counting what a CPU limit or "
+        "real-time throttling takes",
         why="a guest sees this time as steal: it stands still, and its own locks and timers stand still with it",
         source=READY,
         find=_run_delay,

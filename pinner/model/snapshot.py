@@ -183,6 +183,16 @@ def emulator_cpus(snapshot: Snapshot) -> CpuSet:
     return restricted((thread for guest in snapshot.guests for thread in guest.emulator.threads), snapshot)
 
 
+def starving_cpus(snapshot: Snapshot) -> CpuSet:
+    """CPUs of threads that have only CPUs of real-time vCPUs: beside one that polls, they run only while the kernel
+    stops it. Kernel threads of one CPU do not count."""
+    realtime = union(thread.affinity for thread in vcpu_threads(snapshot) if thread.realtime in ("fifo", "rr"))
+    of_guests = (threads for guest in snapshot.guests for threads in guest.threads_by_target.values())
+    of_host = (process.threads for process in snapshot.processes if not process.kernel)
+    others = [thread.affinity for threads in (*of_guests, *of_host) for thread in threads if not thread.realtime]
+    return union(cpus for cpus in (snapshot.baseline or snapshot.topology.online, *others) if cpus <= realtime)
+
+
 def with_affinities(snapshot: Snapshot, masks: Mapping[int, CpuSet]) -> Snapshot:
     def moved(thread: Thread) -> Thread:
         return replace(thread, affinity=masks[thread.tid]) if thread.tid in masks else thread

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from shlex import quote
 
-from pinner.model.change import StateChange, Target
+from pinner.model.change import AffinityChange, StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan.plan import LeftOut, Plan, Wanted
 from pinner.model.plan.request import Request
 from pinner.model.settings.sysctls import SYSCTLS, Need, SysctlRule
-from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import Snapshot, starving_cpus, with_affinities
 from pinner.model.states import Number, State
 from pinner.planning.request.context import Context
 from pinner.planning.settings.row import Additions, PlanRow
@@ -18,8 +18,15 @@ def _additions(plan: Plan, context: Context) -> Additions:
     values = context.snapshot.sysctls or {}
     asked = (rule for rule in SYSCTLS.values() if _is_asked(rule, plan.request))
     rules = [rule for rule in asked if is_needed(rule.needs, context.snapshot)]
-    missing = (LeftOut(rule.target, "this kernel has no such sysctl") for rule in rules if rule.key not in values)
-    return Additions(tuple(_wanted(rules, values)), tuple(missing))
+    left = {rule: why for rule in rules if (why := _obstacle(rule, plan, context))}
+    wanted = [rule for rule in rules if rule not in left]
+    return Additions(tuple(_wanted(wanted, values)), tuple(LeftOut(rule.target, why) for rule, why in left.items()))
+
+
+def _obstacle(rule: SysctlRule, plan: Plan, context: Context) -> str:
+    if rule.key not in (context.snapshot.sysctls or {}):
+        return "this kernel has no such sysctl"
+    return _harm(rule, plan, context)
 
 
 def _objection(change: StateChange, plan: Plan, context: Context) -> str:
@@ -33,7 +40,17 @@ def _objection(change: StateChange, plan: Plan, context: Context) -> str:
         return f"it has the value {change.before}, which is as good or better, and stays"
     if not is_needed(rule.needs, context.snapshot):
         return f"only a host with {rule.needs} needs it"
-    return ""
+    return _harm(rule, plan, context)
+
+
+def _harm(rule: SysctlRule, plan: Plan, context: Context) -> str:
+    """Empty: none."""
+    if rule.needs != "real-time vCPUs":
+        return ""
+    changes = (change for change in plan.changes if isinstance(change, AffinityChange))
+    masks = {thread.tid: change.after for change in changes for thread in change.before}
+    cpus = starving_cpus(with_affinities(context.snapshot, masks))
+    return f"threads that have only CPUs {cpus} would never run beside real-time vCPUs" if cpus else ""
 
 
 def _is_asked(rule: SysctlRule, request: Request) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from support.hosts import cpus, process
 from support.made_up.checks.check_cases_hosts import main_loop
 from support.made_up.checks.check_cases_network import counters, nics, softnet
 from support.made_up.readings import Seen, counted, findings, nic, placed, reading
@@ -221,3 +222,52 @@ def swapping(counts, memory=None):
     )
     last = replace(last, counters={**last.counters, **{name: 5 + count for name, count in counts.items()}})
     return reading(first, last, guests=[guest])
+
+
+def realtime(ran, waited, runtime=950_000, policy="fifo"):
+    """A guest whose vCPUs ran and waited so much of the time."""
+    guest = placed()
+    vcpus = (replace(vcpu, thread=replace(vcpu.thread, realtime=policy)) for vcpu in guest.vcpus)
+    guest = replace(guest, vcpus=tuple(vcpus))
+    times = [ThreadTimes(round(at * ran / 50 * SECOND), round(at * waited / 50 * SECOND)) for at in (0, 1)]
+    first, last = (
+        HostSample(threads={vcpu.thread.tid: each for vcpu in guest.vcpus}, spare_ms=dict.fromkeys(range(16), 7))
+        for each in times
+    )
+    sysctls = {"kernel.sched_rt_runtime_us": runtime}
+    return reading(Seen(sample=first, sysctls=sysctls), Seen(sample=last, sysctls=sysctls), [guest])
+
+
+@pytest.mark.parametrize(
+    ("of", "waits"),
+    [
+        (realtime(94.0, 6.0), False),
+        (realtime(94.0, 6.0, runtime=-1), True),
+        (realtime(94.0, 6.0, policy=""), True),
+        # It never ran so long that the kernel stopped it.
+        (realtime(10.0, 6.0), True),
+    ],
+)
+def test_real_time_throttling_is_no_contention(of, waits):
+    assert ("vcpu-run-delay" in {each.code for each in findings(of)}) == waits
+
+
+def test_what_throttling_does_not_explain_is_contention():
+    found = named(realtime(76.0, 24.0), "vcpu-run-delay")
+    assert found.message == "4 of 4 vCPUs of guest g1 wait 20 % of the time for a CPU"
+    assert facts(found)["by real-time throttling"] == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("emulator", "others", "is_safe"), [("2-3", "0-15", True), ("4-5", "0-15", False), ("2-3", "5-6", False)]
+)
+def test_throttling_stays_where_a_thread_has_no_other_cpu(emulator, others, is_safe):
+    """It would never run beside a real-time vCPU that polls."""
+    of = realtime(94.0, 6.0)
+    (guest,) = of.snapshot.guests
+    threads = tuple(replace(each, affinity=cpus(emulator)) for each in guest.emulator.threads)
+    guest = replace(guest, emulator=replace(guest.emulator, threads=threads))
+    snapshot = replace(of.snapshot, guests=(guest,), processes=(process(70, 0.0, others),))
+    found = named(replace(of, snapshot=snapshot), "rt-throttling")
+    assert (bool(found.remedies), found.is_fixable) == (is_safe, is_safe)
+    assert ("CPUs of starving threads" in facts(found)) == (not is_safe)

@@ -78,6 +78,16 @@ def test_some_values_are_set_only_on_hosts_that_need_them():
     assert changed(plan(host(realtime="fifo")))["kernel.sched_rt_runtime_us"] == -1
 
 
+def test_throttling_stays_where_a_thread_would_have_no_other_cpu_after_the_plan():
+    taken, fix = host(realtime="fifo"), Request(fix=("rt-throttling",))
+    made = plan(taken, fix)
+    assert changed(made) == {}
+    (left,) = [each for each in made.skipped if each.target.kind == "sysctl"]
+    assert left.why == "threads that have only CPUs 0-15 would never run beside real-time vCPUs"
+    moved = replace(after(taken, plan(taken, Request())), sysctls=taken.sysctls)
+    assert changed(plan(moved, fix)) == {"kernel.sched_rt_runtime_us": -1}
+
+
 def test_a_sysctl_that_the_kernel_lacks_is_left_out_with_the_reason():
     taken = host()
     made = plan(replace(taken, sysctls={k: v for k, v in taken.sysctls.items() if k != "net.core.somaxconn"}))
