@@ -1,6 +1,7 @@
 """The host itself: who else places threads, pressure, and the room for pinner's journal. Pure."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from shlex import quote
 
 from pinner.checks.common import (
@@ -14,7 +15,7 @@ from pinner.checks.common import (
     plans,
     roles,
 )
-from pinner.checks.limits import of_services
+from pinner.checks.limits import WARN_PERCENT, Waits, of_services
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.machine.boot import is_isolated_by_tuned
 from pinner.model.machine.process import (
@@ -22,12 +23,15 @@ from pinner.model.machine.process import (
     PLACERS,
     RESERVING_LOAD,
     Process,
+    Thread,
     is_another_pinner,
     is_known_placer,
     is_service,
 )
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
+from pinner.model.settings.cpu_weights import DEFAULT, SLICE
+from pinner.model.snapshot import vcpu_threads
 from pinner.model.text import counted, listed
 
 PRESSURE, PRESSURE_CRITICAL = 10.0, 25.0
@@ -94,10 +98,26 @@ def _waiting_services(reading: HostReading) -> Iterator[Found]:
         ),
         (
             *plans("--minimum-cores 2"),
-            command("systemctl set-property system.slice CPUWeight=1000"),
+            *((command("systemctl set-property system.slice CPUWeight=1000"),) if _give_way(reading) else ()),
         ),
         "critical" if stalled >= PRESSURE_CRITICAL else None,
     )
+
+
+def _give_way(reading: HostReading) -> bool:
+    """Whether guests share CPUs with services, nobody preferred them by a weight, and no vCPU is known to wait."""
+    snapshot, waits = reading.snapshot, Waits(reading)
+    services = (snapshot.baseline or snapshot.topology.online) - snapshot.topology.isolated
+    vcpus = list(vcpu_threads(snapshot))
+
+    def is_waiting(vcpu: Thread) -> bool:
+        with suppress(NotKnown):
+            return waits.of(vcpu.tid).contention >= WARN_PERCENT
+        return False
+
+    is_preferred = (snapshot.cpu_weights or {}).get(SLICE, DEFAULT.value) > DEFAULT.value
+    shares = any(vcpu.affinity & services for vcpu in vcpus)
+    return shares and not is_preferred and not any(map(is_waiting, vcpus))
 
 
 def _squeezed(reading: HostReading) -> Iterator[Found]:

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 from support.hosts import cpus, process
+from support.hosts import guest as guest_
 from support.made_up.checks.check_cases_hosts import main_loop
 from support.made_up.checks.check_cases_network import counters, nics, softnet
-from support.made_up.readings import Seen, counted, findings, nic, placed, reading
+from support.made_up.readings import Seen, counted, delayed, findings, nic, placed, reading
 
 from pinner.model.machine.process import CpuQuota
 from pinner.model.reading import HostDetails, HostSample, ThreadTimes, Throttled
@@ -271,3 +272,24 @@ def test_throttling_stays_where_a_thread_has_no_other_cpu(emulator, others, is_s
     found = named(replace(of, snapshot=snapshot), "rt-throttling")
     assert (bool(found.remedies), found.is_fixable) == (is_safe, is_safe)
     assert ("CPUs of starving threads" in facts(found)) == (not is_safe)
+
+
+def waiting_services(guest=None, waited=0.0, **more):
+    guest = guest or guest_(1, 4, cpus("0-15"))
+    first, last = (replace(each, pressure={"system.slice.cpu.some": 30.0}) for each in delayed(guest, waited))
+    return reading(first, last, [guest], **more)
+
+
+@pytest.mark.parametrize(
+    ("of", "takes"),
+    [
+        (waiting_services(), True),
+        # The guests wait, too; or somebody preferred them; or they share no CPU with services.
+        (waiting_services(waited=30.0), False),
+        (waiting_services(cpu_weights={"machine.slice": 1000}), False),
+        (waiting_services(placed(), baseline=cpus("0-1")), False),
+    ],
+)
+def test_a_weight_of_the_services_takes_no_time_that_guests_need(of, takes):
+    lines = [each.line for each in named(of, "housekeeping-pressure").remedies]
+    assert ("systemctl set-property system.slice CPUWeight=1000" in lines) == takes
