@@ -121,7 +121,7 @@ def _only_restores(context: Context, changes: Iterable[PlannedChange]) -> bool:
 def _is_recorded(answer: Answer, context: Context) -> bool:
     """All parts of guests have been on these CPUs: the answer only restores what a user has applied."""
     recorded = context.placement.placed if context.placement else ()
-    places = {each.target.key: each.cpus for each in recorded if each.threads}
+    places = {each.target.key: each.cpus for each in recorded if each.was_placed}
     parts = (want for want in answer.wanted if want.target.kind != "process")
     return bool(places) and all(places.get(want.target.key) == want.cpus for want in parts)
 

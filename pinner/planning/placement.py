@@ -32,8 +32,11 @@ def record(
     guests and processes keep their CPUs, and missing CPUs their role."""
     request = replace(plan.request, rebalance=False)
     before = previous if previous is not None and previous.request == request else None
+    been = {(each.target.key, each.cpus) for each in before.placed if each.was_placed} if before else ()
     placed = tuple(
-        replace(each, threads=(), state=None) if each.target.key in unplaced else each
+        replace(each, threads=(), state=None, returns=(each.target.key, each.cpus) in been)
+        if each.target.key in unplaced
+        else each
         for each in _placed(plan, snapshot, before)
     )
     absent = tuple(_absent(before, placed)) if before else ()
@@ -56,7 +59,10 @@ def in_boot(placement: Placement, boot: str) -> Placement:
         return placement
     placed = (
         replace(
-            each, threads=(), target=replace(each.target, part=None) if each.target.kind == "process" else each.target
+            each,
+            threads=(),
+            returns=each.was_placed,
+            target=replace(each.target, part=None) if each.target.kind == "process" else each.target,
         )
         for each in placement.placed
     )

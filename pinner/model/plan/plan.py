@@ -226,13 +226,19 @@ class PlacedTarget:
     target: Target
     cpus: CpuSet
     threads: tuple[ThreadKey, ...]
-    """Those when it was placed; empty: not placed yet."""
+    """Those when it was placed; empty: not placed yet, or not since."""
     unit: str = ""
     """Of a process: after a restart, its systemd unit identifies it with its name."""
     command: str = ""
     """Of a process without a service unit, for the same purpose."""
     state: State | None = field(default=None, metadata={"exclude_if": lambda state: state is None})
     """The one that a plan gave to a setting inside a guest; else null."""
+    returns: bool = field(default=False, metadata={"exclude_if": lambda returns: not returns})
+    """It has been on these CPUs: in an earlier boot, or before its last placing failed. JSON leaves out false."""
+
+    @property
+    def was_placed(self) -> bool:
+        return bool(self.threads) or self.returns
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pinner.model.change import PartPin
 from pinner.model.errors import PolicyConflict, Refused, StalePlan
 from pinner.model.guest.guest import Guest, OperatorPin
 from pinner.model.plan.request import Request
-from pinner.model.policy import Policy
+from pinner.model.policy import MAX_DELAY, Policy
 from pinner.model.run.journal import ApplyOptions
 
 
@@ -179,3 +179,47 @@ def test_the_agent_refuses_cpus_that_no_rule_allows(service, agent, store):
     store.plans.add(forged := replace(made, id="plan-forged", changes=(*others, replace(last, after=cpus("41")))), NOON)
     with pytest.raises(Refused, match="outside the set of its role"):
         finish(service, service.apply(forged.id, ApplyOptions(), ANN))
+
+
+def started(agent, boot: str, *guests: Guest, start: int) -> None:
+    """The host in a boot, with these guests and the time at which their threads have started."""
+    text = f'"started":{start}'.encode()
+    guests = tuple(codec.load(Guest, codec.dump(each).replace(b'"started":7', text)) for each in guests)
+    agent.host.taken = replace(snapshot(plain(8), guests), host="h1", boot=boot)
+
+
+def place_worse(service, *pins):
+    made = service.plan("h1", Request(placement=pins), None, 0.0, ANN)
+    assert made.worse
+    finish(service, service.apply(made.id, ApplyOptions(allow_worse=True), ANN))
+
+
+@pytest.mark.parametrize("mode", ["propose", "enforce"])
+def test_a_policy_restores_a_worse_placement_after_a_restart_of_the_host(parts, service, agent, mode):
+    one, pins = guest(1, 4, cpus("0-7")), (pin("g1", "all", "2"),)
+    started(agent, "boot-1", one, start=7)
+    service.set_policy("h1", Policy(Request(placement=pins), mode), ANN)
+    place_worse(service, *pins)
+    started(agent, "boot-2", start=7)
+    assert parts.reconciler.reconcile("h1", "started").drifts == ()
+    started(agent, "boot-2", one, start=9)
+    report = parts.reconciler.reconcile("h1", "guest-started")
+    if mode == "propose":
+        finish(service, service.apply(report.proposed, ApplyOptions(), ANN))
+        report = service.drift("h1")
+    assert (report.drifts, report.error) == ((), "")
+    assert {agent.host.kernel()[vcpu.thread.tid] for vcpu in one.vcpus} == {"2"}
+
+
+def test_a_policy_places_a_worse_placement_again_after_a_failure(parts, service, agent, clock):
+    one, pins = guest(1, 4, cpus("0-7")), (pin("g1", "all", "2"),)
+    started(agent, "boot-1", one, start=7)
+    service.set_policy("h1", Policy(Request(placement=pins), "enforce"), ANN)
+    place_worse(service, *pins)
+    agent.host.failing[one.uuid] = "libvirt does not answer"
+    started(agent, "boot-2", one, start=9)
+    assert parts.reconciler.reconcile("h1", "started").drifts
+    agent.host.failing.clear()
+    clock.at += MAX_DELAY
+    report = parts.reconciler.reconcile("h1", "resync")
+    assert (report.drifts, report.error) == ((), "")
