@@ -257,6 +257,20 @@ def _movable(asked: bool) -> tuple[Immovable, ...]:
     return ("", "restricted") if asked else ("",)
 
 
+def still_named(placement: Placement, snapshot: Snapshot) -> Request | None:
+    """Its request without the pids of processes that have ended, which others may have now. None where the placement
+    was by hand, and names nothing else."""
+    request, running = placement.request, {instance(process) for process in snapshot.processes}
+    placed = {each.target for each in placement.placed if each.target.kind == "process"}
+    ended = {target.owner for target in placed} - {target.owner for target in placed if target.key in running}
+    if ended.isdisjoint(request.processes):
+        return request
+    if not request.placement:
+        return replace(request, processes=tuple(name for name in request.processes if name not in ended))
+    pins = tuple(pin for pin in request.placement if pin.kind != "process" or pin.owner not in ended)
+    return replace(request, placement=pins, processes=()) if pins else None
+
+
 Identity = tuple[str, str, str]
 
 

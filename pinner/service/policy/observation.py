@@ -15,7 +15,7 @@ from pinner.planning import planner
 from pinner.planning.placement import OTHERS, drifts, in_boot, record
 from pinner.planning.policy.backoff_counts import with_backoff
 from pinner.planning.policy.left_alone import LeftAlone
-from pinner.planning.request.processes import pruned, watched, with_loads
+from pinner.planning.request.processes import pruned, still_named, watched, with_loads
 from pinner.service.hosts.hosts import Hosts
 from pinner.service.policy.policies import HostPolicies
 from pinner.service.policy.stored_backoffs import Failures
@@ -58,7 +58,7 @@ class Observer:
             placement = in_boot(placement, taken.boot)
         if measurement is not None:
             taken = with_loads(taken, measurement)
-        request = policy.request if policy else placement.request if placement else None
+        request = policy.request if policy else still_named(placement, taken) if placement else None
         if request is None:
             return Observation(policy, placement, taken, None, (), "", run_seq, last)
         taken = pruned(taken, request, placement)

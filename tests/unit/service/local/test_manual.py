@@ -4,7 +4,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from data.field.documented import FIFTH, FOURTH, documented_host, pin
+from data.field.documented import FIFTH, FOURTH, PIDS, documented_host, pin
 from support.fakes.hosted_agent import HostedAgent
 from support.fakes.local_service import ANN, compose_service, finish, trail
 from support.hosts import cpus, guest, plain, snapshot
@@ -223,3 +223,26 @@ def test_a_policy_places_a_worse_placement_again_after_a_failure(parts, service,
     clock.at += MAX_DELAY
     report = parts.reconciler.reconcile("h1", "resync")
     assert (report.drifts, report.error) == ((), "")
+
+
+def test_drift_without_a_policy_leaves_a_process_alone_that_got_the_pid_of_a_placed_one(service, agent):
+    agent.host.taken = replace(agent.host.taken, boot="boot-1")
+    place(service, pin(str(PIDS[0]), "process", "0,2,4"), *FOURTH)
+    assert service.drift("h1").drifts == ()
+    first, *others = agent.host.taken.processes
+    assert first.pid == PIDS[0]
+    again = replace(first, name="other", started=first.started + 5, threads=documented_host().processes[0].threads)
+    agent.host.taken = replace(agent.host.taken, processes=(again, *others))
+    assert service.drift("h1").drifts == ()
+    agent.host.taken = replace(documented_host(), host="h1", boot="boot-2", guests=())
+    assert service.drift("h1").drifts == ()
+
+
+def test_drift_from_pids_alone_ends_with_their_processes(service, agent):
+    place(service, pin(str(PIDS[0]), "process", "0,2,4"))
+    first, *others = agent.host.taken.processes
+    agent.host.move(first.pid, "0-39")
+    assert [drift.target.owner for drift in service.drift("h1").drifts] == [str(first.pid)]
+    agent.host.taken = replace(agent.host.taken, processes=tuple(others))
+    report = service.drift("h1")
+    assert (report.drifts, report.unplaced, report.error) == ((), (), "")
