@@ -61,7 +61,7 @@ def apply(
                 changes += memory_changes(plan, host)
             if not run.all_or_nothing and are_independent(changes):
                 changes = contiguous(changes)
-            changes = tuple(with_metadata(changes, host))
+            changes = tuple(with_metadata(changes, host, by_hand=bool(plan.request.placement)))
             entries = tuple(_intents(changes, run, host, now(), admission))
             journal.intend(*entries, reported=reported(run, entries))
         return Transaction(run, entries, host, journal, now, progress, unread=admission.unread).make()

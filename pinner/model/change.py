@@ -1,7 +1,7 @@
 """Targets, their changes, and the groups of changes that a run makes or undoes together."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from pinner.model.cpuset import CpuSet
@@ -186,6 +186,8 @@ class MetadataChange:
     reason: str
     former: tuple[PartPin, ...] = ()
     """Pins of the same parts in the running guest's XML before."""
+    by_hand: bool = field(default=False, metadata={"exclude_if": lambda by_hand: not by_hand})
+    """Of a placement by hand: the pins of the guest's other parts may be an operator's. JSON leaves out false."""
     kind: Literal["metadata"] = "metadata"
 
 

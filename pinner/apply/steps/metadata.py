@@ -20,7 +20,7 @@ T = TypeVar("T")
 REASON = "the guest's metadata names the pins that are pinner's"
 
 
-def with_metadata(changes: Iterable[Change], host: Host) -> Iterator[Change]:
+def with_metadata(changes: Iterable[Change], host: Host, *, by_hand: bool = False) -> Iterator[Change]:
     """The changes, and before the first pin of each guest the change of its metadata."""
     changes = tuple(changes)
     first: dict[str, Target] = {}
@@ -32,7 +32,7 @@ def with_metadata(changes: Iterable[Change], host: Host) -> Iterator[Change]:
             pins.setdefault(change.target.owner, []).append(pin)
     # Side by side: guests that do not answer are waited for together.
     with ThreadPoolExecutor(host.guests_at_once, "metadata") as threads:
-        changed = threads.map(lambda guest: _change(first[guest], tuple(pins[guest]), host), first)
+        changed = threads.map(lambda guest: _change(first[guest], tuple(pins[guest]), host, by_hand=by_hand), first)
         of_guest = dict(zip(first, changed, strict=True))
     for change in changes:
         if change.target.kind in PINNED and (named := of_guest.pop(change.target.owner, None)):
@@ -40,14 +40,14 @@ def with_metadata(changes: Iterable[Change], host: Host) -> Iterator[Change]:
         yield change
 
 
-def _change(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataChange | None:
+def _change(pinned: Target, pins: tuple[PartPin, ...], host: Host, *, by_hand: bool) -> MetadataChange | None:
     target = Target("metadata", pinned.owner, None, pinned.name)
     parts = {pin.key for pin in pins}
     no_pins: tuple[PartPin, ...] = ()
     with suppress(Gone):
         named = _answer(host.guests.named_pins, pinned.owner, NamedPins(None, None))
         former = tuple(pin for pin in _answer(host.guests.pins, pinned.owner, no_pins) if pin.key in parts)
-        return MetadataChange(target, named.live or (), named.definition or (), pins, REASON, former)
+        return MetadataChange(target, named.live or (), named.definition or (), pins, REASON, former, by_hand)
     return None
 
 

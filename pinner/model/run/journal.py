@@ -268,11 +268,12 @@ class RecordedPins:
     """Pins that pinner wrote, and no operator."""
 
     placed: frozenset[str] = frozenset()
-    """UUIDs of guests whose threads a run has changed, and not restored."""
+    """UUIDs of guests whose threads a run has changed, and not restored, except runs by hand."""
     persisted: frozenset[tuple[str, TargetKind, int | None, CpuSet]] = frozenset()
     """In definitions, and removed by no rollback: the guest's UUID, the part's kind and number, its CPUs."""
-    moved: frozenset[tuple[str, TargetKind, int | None]] = frozenset()
-    """Parts of other guests, without a pin before, whose threads a run has moved and restored: libvirt keeps a pin."""
+    parts: frozenset[tuple[str, TargetKind, int | None]] = frozenset()
+    """Of other guests: parts that are placed by hand, and those without a pin before whose threads a run has moved and
+    restored: libvirt keeps a pin."""
 
     def has_live(self, guest: str, kind: TargetKind, part: int | None) -> bool:
-        return guest in self.placed or (guest, kind, part) in self.moved
+        return guest in self.placed or (guest, kind, part) in self.parts

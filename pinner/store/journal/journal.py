@@ -264,9 +264,15 @@ def distinct_values(column: Column[Any], condition: str) -> Select[tuple[Any]]:
 
 
 _PLACED = text(
-    "SELECT guest.value FROM json_each(:guests) AS guest WHERE EXISTS "
-    "(SELECT 1 FROM entries WHERE entries.owner = guest.value AND entries.state NOT IN ('failed', 'undone'))"
+    "WITH of_guests AS (SELECT run, owner, kind, iif(json_valid(change), change, '{}') AS change "
+    "FROM json_each(:guests) AS guest JOIN entries ON owner = guest.value WHERE state NOT IN ('failed', 'undone')), "
+    "named AS (SELECT run, iif(json_valid(change), change, '{}') AS change FROM entries "
+    "WHERE kind = 'metadata' AND run IN (SELECT run FROM of_guests)), "
+    "by_hand AS (SELECT run, json_extract(change, '$.target.owner') FROM named "
+    "WHERE json_extract(change, '$.by_hand')) "
+    "SELECT DISTINCT owner, kind, json_extract(change, '$.target.part'), (run, owner) IN by_hand FROM of_guests"
 )
+"""Parts of guests, and whether a run by hand has placed each; not where the change of the metadata is damaged."""
 _MOVED = text(
     "SELECT DISTINCT entries.owner, entries.kind, json_extract(entries.change, '$.target.part') "
     "FROM json_each(:guests) AS guest JOIN entries ON entries.owner = guest.value "
@@ -295,8 +301,10 @@ def recorded_pins(engine: Engine, guests: Collection[str]) -> RecordedPins:
     """By guest UUID."""
     parameters = {"guests": json.dumps(sorted(guests))}
     with reading(engine) as connection:
-        placed = frozenset(connection.execute(_PLACED, parameters).scalars())
-        rows = connection.execute(_PERSISTED, parameters) if placed else ()
-        persisted = frozenset((owner, kind, part, CpuSet.parse(mask)) for owner, kind, part, mask in rows)
+        active = connection.execute(_PLACED, parameters).all()
+        placed = frozenset(guest for guest, _, _, by_hand in active if not by_hand)
         moved = connection.execute(_MOVED, {"guests": json.dumps(sorted({*guests} - placed))})
-        return RecordedPins(placed, persisted, frozenset(map(tuple, moved)))
+        parts = {(guest, kind, part) for guest, kind, part, _ in active if guest not in placed}
+        rows = connection.execute(_PERSISTED, parameters) if active else ()
+        persisted = frozenset((owner, kind, part, CpuSet.parse(mask)) for owner, kind, part, mask in rows)
+        return RecordedPins(placed, persisted, frozenset({*parts, *map(tuple, moved)}))

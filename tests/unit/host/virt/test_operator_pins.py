@@ -77,7 +77,7 @@ def test_live_pins_of_a_guest_that_pinner_has_placed_are_pinners(tmp_path):
 
 
 def test_after_a_rollback_live_pins_of_parts_that_were_never_moved_are_their_operators(tmp_path):
-    moved = RecordedPins(moved=frozenset({(UUID, "emulator", None)}))
+    moved = RecordedPins(parts=frozenset({(UUID, "emulator", None)}))
     assert pins_of(tmp_path, xml("vcpu 0 4", "emulator 0-1"), xml(), moved) == ["live vcpu 0 4"]
 
 

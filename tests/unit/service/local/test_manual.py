@@ -155,6 +155,21 @@ def test_after_all_rollbacks_the_pins_are_their_operators_again(service, agent, 
     assert recorded.has_live(guest.uuid, "emulator", None)
 
 
+def test_pins_of_an_operator_beside_a_placed_part_stay_their_operators(service, agent, pinned):
+    """Nobody else gets their CPUs, and no plan for all guests moves them, until the guest itself is named."""
+    _, run = place(service, pin("g1", "emulator", "0-1"))
+    (one,) = pinned.taken.guests
+    own = without_recorded_pins(one, agent.journal.recorded_pins([one.uuid]))
+    assert own.operator_pins == one.operator_pins
+    assert service.plan("h1", Request(), None, 0.0, ANN).changes == ()
+    place(service, pin("g1", "vcpu", "4", 0))
+    recorded = agent.journal.recorded_pins([one.uuid])
+    assert [recorded.has_live(one.uuid, "vcpu", part) for part in range(2)] == [True, False]
+    everything = service.plan("h1", Request(guests=("g1",)), None, 0.0, ANN)
+    finish(service, service.apply(everything.id, ApplyOptions(allow_worse=True), ANN))
+    assert agent.journal.recorded_pins([one.uuid]).placed == {one.uuid}
+
+
 def test_an_adoption_of_pins_that_have_changed_is_stale(service, pinned):
     made = service.plan("h1", Request(placement=ADOPTED), None, 0.0, ANN)
     (vcpu,) = (target for target in pinned.threads if str(target) == "guest g1 vcpu 0")

@@ -5,11 +5,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
 from support.values import NOON, cpus, make_change, make_entries, make_run
 
-from pinner.model.change import Target
+from pinner.model.change import MetadataChange, PartPin, Target
 from pinner.model.errors import StoreUnavailable
 from pinner.model.run.journal import RecordedPins
+from pinner.store.database.engine import write
 from pinner.store.journal.journal import StoredJournal
 from pinner.store.journal.opening import UnusableJournal, pins_of
 
@@ -52,7 +54,7 @@ def test_after_a_rollback_only_the_parts_count_that_were_moved(journal):
     carry_out(journal, "run-2", "undone")
     carry_out(journal, "run-3", "done", guest=OTHER)
     recorded = journal.recorded_pins([WEB, OTHER])
-    assert recorded == RecordedPins(frozenset({OTHER}), moved=frozenset({(WEB, "vcpu", 0)}))
+    assert recorded == RecordedPins(frozenset({OTHER}), parts=frozenset({(WEB, "vcpu", 0)}))
     assert [recorded.has_live(WEB, "vcpu", vcpu) for vcpu in range(2)] == [True, False]
 
 
@@ -64,12 +66,44 @@ def test_pins_of_an_operator_are_pinners_only_while_they_are_adopted(journal):
     assert journal.recorded_pins([WEB]) == RecordedPins(frozenset({WEB}))
 
 
+def name_pins(journal, run, *parts, guest=WEB, by_hand=True, state="done"):
+    """The change of metadata with which a run of the guest begins."""
+    pins = tuple(PartPin("vcpu", part, cpus("4")) for part in parts)
+    change = MetadataChange(Target("metadata", guest, None, "web"), (), (), pins, "why", by_hand=by_hand)
+    (*_, entry) = make_entries(run, 9)
+    journal.intend(replace(entry, change=change, state=state))
+
+
+def test_of_a_guest_that_is_placed_by_hand_only_the_placed_parts_are_pinners(journal):
+    carry_out(journal, "run-1", "done")
+    name_pins(journal, "run-1", 0)
+    recorded = journal.recorded_pins([WEB])
+    assert recorded == RecordedPins(parts=frozenset({(WEB, "vcpu", 0)}))
+    assert [recorded.has_live(WEB, "vcpu", vcpu) for vcpu in range(2)] == [True, False]
+    carry_out(journal, "run-2", "done")
+    name_pins(journal, "run-2", 0, by_hand=False)
+    assert journal.recorded_pins([WEB]) == RecordedPins(frozenset({WEB}))
+
+
+def test_with_a_damaged_record_of_the_metadata_all_pins_of_the_guest_are_pinners(journal):
+    carry_out(journal, "run-1", "done")
+    name_pins(journal, "run-1", 0)
+    write(journal._engine, lambda connection: connection.execute(text("UPDATE entries SET change = '{' || change")))
+    assert journal.recorded_pins([WEB]) == RecordedPins(frozenset({WEB}))
+
+
+def test_pins_in_a_definition_that_were_placed_by_hand_are_pinners(journal):
+    carry_out(journal, "run-1", "done", persist=True)
+    name_pins(journal, "run-1", 0)
+    assert journal.recorded_pins([WEB]).persisted == {(WEB, "vcpu", 0, cpus("4"))}
+
+
 def test_a_guest_whose_changes_all_failed_was_not_placed(journal):
     """It could not be read, so no change was tried. A change that was tried comes after that of the metadata."""
     carry_out(journal, "run-1", "failed", "failed")
     assert journal.recorded_pins([WEB]) == RecordedPins()
     carry_out(journal, "run-2", "undone", "failed")
-    assert journal.recorded_pins([WEB]) == RecordedPins(moved=frozenset((WEB, "vcpu", vcpu) for vcpu in range(2)))
+    assert journal.recorded_pins([WEB]) == RecordedPins(parts=frozenset((WEB, "vcpu", vcpu) for vcpu in range(2)))
 
 
 def test_pins_in_definitions_count_until_their_run_is_rolled_back(journal):
