@@ -156,7 +156,7 @@ def show_drift(context: CommandContext, arguments: Namespace) -> int:
         print_json(codec.plain(report))
         return status
     context.out.print(visible(_summary(report)), soft_wrap=True)
-    for drawn in (drifts(report.drifts), left_out("UNPLACED", report.unplaced)):
+    for drawn in (drifts(report), left_out("UNPLACED", report.unplaced)):
         if drawn is not None:
             context.show("", drawn)
     if report.error:
@@ -170,26 +170,25 @@ def show_drift(context: CommandContext, arguments: Namespace) -> int:
     return status
 
 
-def drifts(differences: tuple["Drift", ...]) -> Table | None:
-    if not differences:
+def drifts(report: "DriftReport") -> Table | None:
+    if not report.drifts:
         return None
     drawn = table("OF", "WHAT", "EXPECTED", "ACTUAL", "CAUSE", "", whole=("EXPECTED", "ACTUAL", "CAUSE"))
-    for drift in differences:
+    for drift in report.drifts:
         if drift.states is None:
             expected, actual = str(drift.expected), masks(mask.cpus for mask in drift.actual)
         else:
             actual, expected = (str(state) or NO_CPU for state in drift.states)
-        drawn.add_row(
-            drift.target.name, part([drift.target]), cpu_cell(expected), cpu_cell(actual), drift.cause, _note(drift)
-        )
+        note = _note(drift, "recurred" if report.mode == "enforce" else "found")
+        drawn.add_row(drift.target.name, part([drift.target]), cpu_cell(expected), cpu_cell(actual), drift.cause, note)
     return drawn
 
 
-def _note(drift: "Drift") -> str:
+def _note(drift: "Drift", counts: str) -> str:
+    """``counts``: what ``times`` counts, unless the drift could not be corrected."""
     notes = [drift.detail] if drift.detail else []
     if drift.times:
-        verb = "failed" if drift.cause == "failed" else "recurred"
-        notes.append(f"{verb} {counted(drift.times, 'time')}")
+        notes.append(f"{'failed' if drift.cause == 'failed' else counts} {counted(drift.times, 'time')}")
     if drift.backoff_until:
         notes.append(f"backoff until {moment(drift.backoff_until)}")
     return "; ".join(notes)

@@ -116,6 +116,8 @@ def test_drift_says_what_and_why(applied, cli, monkeypatch):
     assert "to end it: pinner apply plan-2" in out.err
     report = codec.load(DriftReport, cli("drift", "--json").out)
     assert report == applied.drift("h1")
+    monkeypatch.setattr(applied, "drift", lambda _: replace(report, mode="propose"))
+    assert "found 4 times" in cli("drift").out
     setback = Setback("run-7", NOON, "worse than before the run, after 2 steps: run_delay")
     monkeypatch.setattr(applied, "drift", lambda _: replace(report, setback=setback))
     told = cli("drift").err
