@@ -183,11 +183,15 @@ class PriorMasks:
         self._repin = repin or force
         self._before = masks_of((*change.before, *entry.found))
         self._prior_of_new = prior_mask(change.target, change.before)
-        self._wanted: dict[ThreadKey, CpuSet] = {}
+        self._judged: dict[ThreadKey, tuple[CpuSet, CpuSet]] = {}
+        """Of each thread its mask when it was judged, and the one to restore."""
         self._ours = False
         """Whether the change pinned one of the threads, or a thread inherited its mask."""
-        self._pinned: CpuSet | None = None
+        self._is_pinned = False
+        self._pin_cpus = CpuSet()
+        """Those that libvirt was asked for."""
         self._problems: list[str] = []
+        self._moved: dict[ThreadKey, str] = {}
         self._refused: dict[ThreadKey, str] = {}
 
     def restore(self) -> list[str]:
@@ -209,21 +213,20 @@ class PriorMasks:
             self._problems.append(listed(list(self._refused.values()), 1, "; "))
         if not self._ours:
             raise Gone(f"{self._target} of that run (it was restarted since)")
-        return self._problems
+        return [*self._moved.values(), *self._problems]
 
     def _misplaced(self) -> list[ThreadMask]:
-        misplaced = (thread for thread in self._host.masks(self._target) if self._prior(thread) != thread.cpus)
-        return [thread for thread in misplaced if thread.key not in self._refused]
+        threads = (thread for thread in self._host.masks(self._target) if thread.key not in self._refused)
+        return [thread for thread in threads if self._prior(thread) != thread.cpus]
 
     def _move(self, misplaced: list[ThreadMask]) -> None:
-        if self._target.kind in PINNED and self._pinned is None:
+        if self._target.kind in PINNED and not self._is_pinned:
             self._pin()
             return
         for thread in misplaced:
             prior = self._prior(thread)
             try:
-                if not self._host.set_mask(replace(thread, cpus=prior), thread.cpus):
-                    del self._wanted[thread.key]
+                self._host.set_mask(replace(thread, cpus=prior), thread.cpus)
             except Gone:
                 continue
             except ApplyFailed as error:
@@ -245,28 +248,32 @@ class PriorMasks:
         """To all online CPUs that any thread needs, so that the cpuset allows each mask."""
         if self._target.kind in PINNED:
             cpus = union(self._prior(thread) for thread in self._host.masks(self._target))
-            pinned = (cpus & self._host.online()) or cpus
-            self._host.pin(self._target, pinned, persist=False)
-            self._pinned = pinned
+            self._pin_cpus = (cpus & self._host.online()) or cpus
+            self._host.pin(self._target, self._pin_cpus, persist=False)
+            self._is_pinned = True
 
     def _prior(self, thread: ThreadMask) -> CpuSet:
-        """Chosen at the first look at the thread: later its mask may come from ``_pin``."""
-        if thread.key not in self._wanted:
-            self._wanted[thread.key] = self._mask_to_restore(thread)
-        return self._wanted[thread.key]
+        """Chosen at the first look at the thread: later its mask may come from ``_pin``. Any other one is of another
+        program."""
+        judged = self._judged.get(thread.key)
+        if judged is None or thread.cpus not in (*judged, self._pin_cpus, judged[0] & self._pin_cpus):
+            judged = thread.cpus, self._mask_to_restore(thread, force=self._force and judged is None)
+            self._judged[thread.key] = judged
+        return judged[1]
 
-    def _mask_to_restore(self, thread: ThreadMask) -> CpuSet:
+    def _mask_to_restore(self, thread: ThreadMask, *, force: bool) -> CpuSet:
         before = self._before.get(thread.key)
         if before is None:
             # A new thread: it inherited the change's mask, or another program set its mask.
-            inherited = thread.cpus in (*self._given, self._pinned)
+            inherited = thread.cpus in (*self._given, self._pin_cpus)
             self._ours = self._ours or inherited or self._target.kind == "process"
             return self._prior_of_new if inherited else thread.cpus
         self._ours = True
         is_part = self._was_in_part and thread.cpus <= before
-        if self._force or is_part or thread.cpus in (before, *self._given) or self._on_the_way(thread.cpus):
+        if force or is_part or thread.cpus in (before, *self._given) or self._on_the_way(thread.cpus):
+            self._moved.pop(thread.key, None)
             return before
-        self._problems.append(
+        self._moved[thread.key] = (
             f"thread {thread.tid} was moved to {thread.cpus} by another program or a later run, and stays there"
         )
         return thread.cpus

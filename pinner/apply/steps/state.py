@@ -63,7 +63,8 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
     """``half_made``: the kernel may have widened masks that were not set again."""
     target = change.target
     try:
-        wanted = _wanted(entry, change, host, half_made=half_made or force)
+        threads = host.masks(target)
+        wanted = _wanted(entry, change, host, threads, half_made=half_made or force)
         gone = ""
         try:
             now = host.state(target)
@@ -80,7 +81,7 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
             unfinished = kind.is_late or (kind.leaves_file and not force)
             if is_stale(change, now) or (half_made and entry.found) or unfinished:
                 host.set_state(target, change.before)
-        problems = _restore(host, host.masks(target), wanted)
+        problems = _restore(host, host.masks(target), masks_of(threads), wanted, _taken(entry, change))
     except Gone as error:
         return "gone", str(error)
     except PinnerError as error:
@@ -94,19 +95,26 @@ def has_left_masks(entry: Entry, change: StateChange, host: Host) -> bool:
     """Whether a kernel thread still has a mask of a partition whose cgroup has ended."""
     if change.target.kind != "partition":
         return False
-    wanted, kernel = _wanted(entry, change, host, half_made=False), host.kernel_threads()
-    return any(thread.key in kernel and wanted[thread.key] != thread.cpus for thread in host.masks(change.target))
+    threads, kernel = host.masks(change.target), host.kernel_threads()
+    wanted = _wanted(entry, change, host, threads, half_made=False)
+    return any(thread.key in kernel and wanted[thread.key] != thread.cpus for thread in threads)
 
 
-def _wanted(entry: Entry, change: StateChange, host: Host, *, half_made: bool) -> dict[ThreadKey, CpuSet]:
+def _taken(entry: Entry, change: StateChange) -> tuple[CpuSet, ...]:
+    return (*entry.former, cpus_of(change.after))
+
+
+def _wanted(
+    entry: Entry, change: StateChange, host: Host, threads: Iterable[ThreadMask], *, half_made: bool
+) -> dict[ThreadKey, CpuSet]:
     """Kernel threads (kswapd, kcompactd) get all CPUs outside of partitions from the kernel, and from nobody else."""
-    known, taken = masks_of(entry.found), (*entry.former, cpus_of(change.after))
+    known, taken = masks_of(entry.found), _taken(entry, change)
     kernel = host.kernel_threads() if change.target.kind == "partition" else frozenset()
     return {
         thread.key: _prior(
             known.get(thread.key, thread.cpus), taken, thread, half_made=half_made or thread.key in kernel
         )
-        for thread in host.masks(change.target)
+        for thread in threads
     }
 
 
@@ -168,11 +176,18 @@ def _prior(before: CpuSet, taken: Iterable[CpuSet], thread: ThreadMask, *, half_
     return thread.cpus
 
 
-def _restore(host: Host, threads: tuple[ThreadMask, ...], wanted: Masks) -> list[str]:
+def _restore(
+    host: Host, threads: tuple[ThreadMask, ...], before: Masks, wanted: Masks, taken: tuple[CpuSet, ...]
+) -> list[str]:
+    """``before``: the masks by which the ``wanted`` ones were chosen. Since then the kernel has displaced some, and
+    another program may have set some."""
     problems = []
     for thread in threads:
+        prior = wanted.get(thread.key, thread.cpus)
+        if thread.cpus != before.get(thread.key):
+            prior = _prior(prior, taken, thread, half_made=True)
         try:
-            _set_mask(host, thread, wanted.get(thread.key, thread.cpus))
+            _set_mask(host, thread, prior)
         except PinnerError as error:
             problems.append(str(error))
     return problems

@@ -56,7 +56,8 @@ class InMemoryHost:
         self.numatunes: dict[Target, str] = {}
         """Of the guests that have one which libvirt may change."""
         self.states: dict[Target, State] = {}
-        """Of targets that have a state; setting a partition's moves every thread to ``reset``, as Linux before 6.2."""
+        """Of targets that have a state; setting a partition's moves every thread to ``reset``, as Linux before 6.2; if
+        it is empty, none."""
         self.reset = "0-7"
         self.clock = 8
         """The start time of new processes is later than this one."""
@@ -204,7 +205,7 @@ class InMemoryHost:
     def set_state(self, target: Target, state: State) -> None:
         self._record((str(target), str(state)))
         self.states[target] = state
-        for tid in self.kernel() if target.kind == "partition" else ():
+        for tid in self.kernel() if target.kind == "partition" and self.reset else ():
             self._write(tid, cpus(self.reset))
 
     def parts(self, guest: str) -> frozenset[tuple[str, int]]:

@@ -177,6 +177,24 @@ def test_a_thread_that_another_program_moves_during_the_rollback_stays_and_is_na
     assert host.kernel() == host.before | {301: "6"}
 
 
+@pytest.mark.fault(27)
+@pytest.mark.parametrize(("tid", "other"), [(300, "302"), (301, "300"), (100, "102")])
+def test_a_thread_that_another_program_moves_after_it_was_restored_stays_and_is_named(host, journal, tid, other):
+    """An operator had moved 301 before, and moves it again."""
+    host.move(301, "5")
+    host.before_write = lambda write: host.move(tid, "6") if write[0] == other else None
+    run = rollback(host, journal)
+    assert (run.state, host.kernel()) == ("rolled_back_partly", host.before | {301: "5"} | {tid: "6"})
+    assert f"thread {tid} was moved to 6 by another program or a later run, and stays there" in run.error
+
+
+def test_a_new_thread_that_another_program_moves_twice_keeps_its_last_mask(host, journal):
+    tid = host.bear(daemon(300), "6")
+    host.before_write = lambda write: host.move(tid, "5") if write[0] == "300" else None
+    assert rollback(host, journal).state == "rolled_back"
+    assert host.kernel() == host.before | {tid: "5"}
+
+
 def test_a_partial_rollback_can_be_finished(host, journal):
     host.before_write = lambda write: _refuse() if write[0] == "guest g1 vcpu 0" else None
     assert rollback(host, journal).state == "rolled_back_partly"
