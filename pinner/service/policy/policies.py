@@ -116,10 +116,11 @@ class HostPolicies:
 
 
 def _require_names(request: Request) -> None:
-    """Raises Invalid for a pid in a placement by hand: a policy outlives a process, and another one gets its pid."""
-    for pin in request.placement:
-        if pin.kind == "process" and pin.owner.isdecimal():
-            raise Invalid("placement", str(pin), "a process by its name in a policy: its pid may become another one's")
+    """Raises Invalid for a pid: a policy outlives a process, and another one gets its pid."""
+    by_hand = [("placement", str(pin), pin.owner) for pin in request.placement if pin.kind == "process"]
+    for field, value, owner in (*by_hand, *(("processes", name, name) for name in request.processes)):
+        if owner.isdecimal():
+            raise Invalid(field, value, "a process by its name in a policy: its pid may become another one's")
 
 
 def revision(policy: Policy | None) -> str:

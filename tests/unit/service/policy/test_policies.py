@@ -63,6 +63,14 @@ def test_a_policy_names_no_pid_for_which_it_has_cpus(service, mode):
     assert service.set_policy(HOST, Policy(Request(placement=(pins[0],)), mode), ANN).mode == mode
 
 
+@pytest.mark.parametrize("mode", ["observe", "propose", "enforce"])
+def test_a_policy_moves_no_process_by_its_pid(service, mode):
+    """A later process with the pid would be moved though it is idle, or its owner restricted it."""
+    with pytest.raises(Invalid, match="processes: '300' is not valid: a process by its name"):
+        service.set_policy(HOST, Policy(Request(processes=("daemon", "300")), mode), ANN)
+    assert actions(service) == []
+
+
 @pytest.mark.parametrize("guest", ["off", OFF, "8d1c7ba2-0000-4000-8000-000000000001"], ids=["name", "uuid", "later"])
 def test_a_policy_may_name_guests_that_do_not_run_now(service, agent, guest):
     """A guest that libvirt does not know yet is named by its UUID."""
