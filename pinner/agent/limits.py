@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from pinner.model.change import AffinityChange, Target
@@ -51,9 +52,19 @@ def require_plan(plan: Plan, run: Run, host: str) -> None:
     if threads > MAX_THREADS:
         raise Invalid("plan changes", threads, f"at most {MAX_THREADS} threads")
     _require_request(plan.request)
+    _require_texts(plan)
+
+
+def _require_texts(plan: Plan) -> None:
+    """Those that an error of the run or an entry of the journal may have."""
+    require_text("plan blocked", plan.blocked)
+    for limit in chain.from_iterable(plan.basis.cpu_limits.values()):
+        require_text("plan cpu_limits", limit.path)
     for change in plan.changes:
         require_text("change reason", change.reason)
         _require_target(change.target)
+    for target in chain((want.target for want in plan.wanted), (memory.target for memory in plan.memory)):
+        _require_target(target)
 
 
 def require_rollback(run: Run, host: str) -> None:

@@ -22,7 +22,8 @@ from pinner.model.errors import (
     StalePlan,
     Unanswered,
 )
-from pinner.model.plan.plan import Plan, Purpose
+from pinner.model.machine.process import CpuLimit
+from pinner.model.plan.plan import GuestMemory, Plan, Purpose, Wanted
 from pinner.model.plan.request import Request, RequestedPin
 from pinner.model.run.journal import Run
 from pinner.store.journal.journal import StoredJournal
@@ -132,6 +133,10 @@ LONG = (
             ),
         ),
         *(replace(make_plan(), request=request) for request in LONG),
+        replace(make_plan(), blocked=TEXT),
+        replace(make_plan(), wanted=(Wanted(Target("vcpu", "u", 0, TEXT), cpus("0"), "so"),)),
+        replace(make_plan(), memory=(GuestMemory(Target("memory", "u", 7, TEXT), {}, 0, 0, 0),)),
+        replace(make_plan(), basis=replace(make_plan().basis, cpu_limits={"u": (CpuLimit(TEXT, cpus("0")),)})),
         make_plan(host="another"),
     ],
 )
