@@ -47,7 +47,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.changes import require_free
 from pinner.planning.policy.release import past_of
-from pinner.planning.settings.inside.misfits import misfits
+from pinner.planning.settings.inside.misfits import misfits, without_made
 
 LOG = logging.getLogger(__name__)
 _EXPLAINED = 512
@@ -335,6 +335,7 @@ def _given(vcpu: Vcpu, last: AffinityChange | None) -> CpuSet:
 def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admission:
     """The planner's rules, with the agent's own snapshot and journal. Raises Refused, StalePlan."""
     known, ended = identified(plan, snapshot)
+    known = without_made(known, snapshot)
     if plan.purpose == "place":
         require_free(known, snapshot)
 

@@ -14,7 +14,7 @@ from pinner.apply.steps.metadata import is_saved
 from pinner.apply.undo.undoing import undoable
 from pinner.model.change import Group, MetadataChange, Target, are_independent, group_of, without_room
 from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError, StoreUnavailable
-from pinner.model.kinds import ALONE, DEFINED, SETTINGS
+from pinner.model.kinds import ALONE, DEFINED, INSIDE, SETTINGS
 from pinner.model.run.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
 
 _PUT_OFF = "; its undo is not made yet"
@@ -72,6 +72,7 @@ class Transaction:
             if self._lacks_answers():
                 self._undo_groups(set(self._groups))
                 return self._notes.close(*self._outcome())
+            self._leave_out_unfit()
             side_by_side(self._entries, self._attempt, self._at_once if self._is_independent else 1)
             self._undo_failures()
         except BaseException as error:  # any error, also Ctrl-C: the host must not stay half changed
@@ -108,6 +109,13 @@ class Transaction:
             self._failures[group] = (entry, error)
         return bool(self._failures)
 
+    def _leave_out_unfit(self) -> None:
+        """See Admission. Nothing is written into a guest only to be undone."""
+        for entry in () if self._resumed else self._entries:
+            if entry.state == "failed" and entry.change.target.kind in INSIDE:
+                self._errors[entry.seq] = entry.error
+                self._abort(entry, later=False)
+
     def _attempt(self, entry: Entry) -> None:
         """Raises an error that concerns the whole run; any other aborts the group."""
         if group_of(entry.change.target) in self._failures:
@@ -137,8 +145,6 @@ class Transaction:
         if step.entry.state == "gone" and target.kind in ALONE:
             return self._note(step.entry, "gone", step.entry.error)
         require_read(target, self._unread)
-        if step.entry.state == "failed":
-            raise PinnerError(step.entry.error)  # it is unfit, see Admission
         try:
             if target.kind in DEFINED and group_of(target) not in self._begun:
                 self._host.guests.require_answering(target)

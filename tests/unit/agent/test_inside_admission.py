@@ -11,7 +11,16 @@ from support.values import make_run
 
 from pinner import codec
 from pinner.model.plan.request import Request
-from pinner.model.settings.inside import RMEM_DEFAULT, GuestIrq, GuestIrqs, GuestQueue, GuestRps, GuestSysctls
+from pinner.model.settings.inside import (
+    RMEM_DEFAULT,
+    FlowQueue,
+    GuestIrq,
+    GuestIrqs,
+    GuestQueue,
+    GuestRfs,
+    GuestRps,
+    GuestSysctls,
+)
 from pinner.model.states import GuestCpus, Number
 from pinner.planning import planner
 
@@ -34,7 +43,12 @@ def sysctls(guest, most=212_992):
     return GuestSysctls(guest.uuid, guest.name, BOOT, {"net.core.rmem_max": most, RMEM_DEFAULT: 212_992})
 
 
+def rfs(guest, entries=0, flows=0):
+    return GuestRfs(guest.uuid, guest.name, BOOT, entries, (FlowQueue("eth0", 2, 0, flows),))
+
+
 MADE = {
+    "guest_rfs": (rfs, "guest-rfs"),
     "guest_rps": (rps, "guest-rps"),
     "guest_irqs": (irqs, "guest-irqs"),
     "guest_sysctls": (sysctls, "guest-sysctls"),
@@ -56,7 +70,7 @@ def apply(host, journal, field, now, **more):
     taken = snapshot(field, tuple(map(tell, GUESTS)))
     made = planner.plan(taken, codec.content_hash(taken), Request(remedies=(remedy,)))
     inside = tuple(change for change in made.changes if change.target.kind.startswith("guest_"))
-    assert len(inside) == 3
+    assert len(inside) == (6 if field == "guest_rfs" else 3)
     for change in inside:
         host.states.setdefault(change.target, change.before)
     basis = replace(made.basis, fingerprint=host.fingerprint())
@@ -141,5 +155,30 @@ def test_a_guest_that_changes_after_the_snapshot_fails_alone_wherever_it_stands(
 def test_a_setting_that_is_made_already_fits(host, journal):
     """A plan that was applied in part may be applied again."""
     told = (sysctls(GUESTS[0], 26_214_400), *map(sysctls, GUESTS[1:]))
+    host.states |= told[0].states
     run, inside = apply(host, journal, "guest_sysctls", snapshot("guest_sysctls", told))
     assert (run.state, {host.states[change.target] for change in inside}) == ("applied", {Number(26_214_400)})
+
+
+@pytest.mark.parametrize("more", [{"entries": 32_768}, {"flows": 512}])
+def test_a_guest_is_not_written_to_where_one_of_its_changes_does_not_fit(host, journal, more):
+    """All its changes are made, or none."""
+    told = (rfs(GUESTS[0], **more), *map(rfs, GUESTS[1:]))
+    run, _ = apply(host, journal, "guest_rfs", snapshot("guest_rfs", told))
+    assert (run.state, len(host.writes)) == ("applied_partly", 4)
+    assert [what for what, _ in host.writes if what.startswith("guest g1 ")] == []
+    assert run.error.startswith("1 of 3 guests and processes are not placed: guest g1 ")
+    assert f"it has '{next(iter(more.values()))}' now, and keeps that" in run.error
+
+
+@pytest.mark.parametrize("more", [{"entries": 4096, "flows": 4096}, {"entries": 4096}])
+def test_what_a_guest_has_already_is_no_change_of_the_run(host, journal, more):
+    """A plan that was applied in part is applied again; a rollback leaves what this run has not made."""
+    told = (rfs(GUESTS[0], **more), *map(rfs, GUESTS[1:]))
+    host.states |= told[0].states
+    before = dict(host.states)
+    run, inside = apply(host, journal, "guest_rfs", snapshot("guest_rfs", told))
+    assert (run.state, run.error) == ("applied", "")
+    assert {host.states[change.target] for change in inside} == {Number(4096)}
+    agent_of(journal, host).rollback(make_run("run-2", kind="rollback", undoes="run-1", plan=""), lambda *_: None)
+    assert {target: host.states[target] for target in before} == before

@@ -1,16 +1,26 @@
-"""Changes inside guests that do not fit what the guests say now. A guest may say another thing each time, so they fail
-alone: else one guest would keep all others from their CPUs."""
+"""Changes inside guests that are made already, or do not fit what the guests say now. A guest may say another thing
+each time, so these fail alone: else one guest would keep all others from their CPUs."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pinner.model.change import Group, StateChange, Target, group_of
 from pinner.model.guest.guest import Guest
 from pinner.model.kinds import INSIDE, KINDS
 from pinner.model.plan.plan import Plan, Wanted
 from pinner.model.settings.inside import GuestSettings
-from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import Snapshot, settings
 from pinner.planning.settings.inside.common import STAYS
 from pinner.planning.settings.table import ROWS
+
+
+def without_made(plan: Plan, snapshot: Snapshot) -> Plan:
+    """A plan that was applied in part may be applied again."""
+    now = settings(snapshot)
+    inside = (change for change in plan.changes if change.target.kind in INSIDE)
+    made = {change.target for change in inside if change.after == now.get(change.target)}
+    return replace(plan, changes=tuple(change for change in plan.changes if change.target not in made))
+
 
 _ASKS_NONE = "this host asks no agents of guests"
 
