@@ -9,6 +9,7 @@ the node of the CPU that touches it first (admin-guide/mm/numa_memory_policy.rst
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, fsum
+from types import MappingProxyType
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
@@ -169,8 +170,10 @@ class MemoryBalance:
     nearest: Mapping[int, int]
 
     @classmethod
-    def of(cls, topology: Topology, guests: Iterable[Guest], elsewhere: Iterable[Guest] = ()) -> "MemoryBalance":
-        """Beside the resident memory of all ``guests``. Those ``elsewhere`` are booked on the node of their vCPUs."""
+    def of(
+        cls, topology: Topology, guests: Iterable[Guest], elsewhere: Mapping[str, CpuSet] = MappingProxyType({})
+    ) -> "MemoryBalance":
+        """Beside the resident memory of all ``guests``. That of those ``elsewhere`` (CPUs by UUID) is booked there."""
         nearest = topology.memory_sources
         normal = {node.id: node.memory_kib - _pools_kib(node) for node in topology.nodes if node.memory_kib}
         for guest in guests:
@@ -183,8 +186,8 @@ class MemoryBalance:
             for pages in node.hugepages
         }
         balance = cls({(node, NORMAL): kib for node, kib in normal.items()} | huge if nearest else {}, nearest)
-        for guest in elsewhere:
-            for here in _only_node(guest, topology):
+        for guest in guests:
+            for here in _only_node(elsewhere.get(guest.uuid, CpuSet()) & topology.online, topology):
                 balance = balance.booked(guest, everything(guest), here)
         return balance
 
@@ -247,6 +250,5 @@ def _pools_kib(node: Node) -> int:
     return sum(pages.total * pages.size_kib for pages in node.hugepages)
 
 
-def _only_node(guest: Guest, topology: Topology) -> Iterator[int]:
-    cpus = union(guest.vcpu_affinities.values()) & topology.online
+def _only_node(cpus: CpuSet, topology: Topology) -> Iterator[int]:
     yield from (node.id for node in topology.nodes if cpus and cpus <= node.cpus)

@@ -117,6 +117,8 @@ class Context:
     """The host's strategy has these; another one places these guests beside them."""
     taken: CpuSet = CpuSet()
     """CPUs that other guests have alone: of another strategy of this plan, without a place, or not of this request."""
+    elsewhere: Mapping[str, CpuSet] = field(default_factory=dict)
+    """By UUID, of other strategies' guests: CPUs that they get or keep, none before they are placed. Others stay."""
     bounds: Mapping[str, NumaBound] = field(default_factory=dict)
     """By UUID."""
     cores: Mapping[str, CpuSet] = field(default_factory=dict)
@@ -233,7 +235,9 @@ class Context:
     def memory_balance(self) -> MemoryBalance:
         ours = {guest.uuid for guest in self.guests}
         every = self.snapshot.guests
-        return MemoryBalance.of(self.snapshot.topology, every, (guest for guest in every if guest.uuid not in ours))
+        now = {guest.uuid: union(guest.vcpu_affinities.values()) for guest in every}
+        elsewhere = {uuid: cpus for uuid, cpus in {**now, **self.elsewhere}.items() if uuid not in ours}
+        return MemoryBalance.of(self.snapshot.topology, every, elsewhere)
 
     @property
     def roles(self) -> Roles | None:

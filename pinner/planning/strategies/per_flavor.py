@@ -48,6 +48,10 @@ class _Parts:
         answers = (self.answer, *(part.answer for part in self.others if part.answer))
         return vcpus_by_guest([want for answer in answers for want in answer.wanted])
 
+    @property
+    def cpus(self) -> dict[str, CpuSet]:
+        return {uuid: union(vcpus.values()) for uuid, vcpus in self.vcpus.items()}
+
 
 LIVE = "the host's strategy makes live partitions, which leave no CPU for another strategy"
 
@@ -195,12 +199,13 @@ def _made(context: Context, strategies: Mapping[str, Strategy], refused: Mapping
         unplaced = _unplaced(answer, context)
         unplaced = unplaced if name == EXCLUSIVE else unplaced & context.allocatable.unbalanced
         beside = _own(host.name, answer, context) | unplaced | taken | _pinned(later, context)
-        joined = replace(context, joined=answer.roles, taken=beside)
+        joined = replace(context, joined=answer.roles, taken=beside, elsewhere=_Parts(answer, tuple(parts)).cpus)
         parts.append(_part(strategies[name], guests, refused, joined, answer, host))
         taken |= _own(name, parts[-1].answer, context)
     new = {uuid for part in parts for uuid in part.refused if uuid not in refused}
     if new or taken - context.allocatable.isolated - context.taken:
-        answer = _complete_beside(host, replace(_only(context, ours | new), taken=taken))
+        placed = replace(context, taken=taken, elsewhere=_Parts(answer, tuple(parts)).cpus)
+        answer = _complete_beside(host, _only(placed, ours | new))
         if any(part.answer for part in parts) and is_live(host, answer.wanted, context):
             answer = _complete(host, context)
             return _Parts(answer, tuple(_refused(part.name, part.guests, LIVE) for part in parts))
@@ -253,7 +258,13 @@ def _strategy_of(guest: Guest, context: Context, strategies: Collection[str]) ->
 
 
 def _only(context: Context, guests: Collection[str]) -> Context:
-    return replace(context, guests=tuple(guest for guest in context.guests if guest.uuid in guests))
+    """Of the others, only those with CPUs of their own stay where they are, whatever the plan does."""
+    if not (others := [guest for guest in context.guests if guest.uuid not in guests]):
+        return context
+    without = {guest.uuid for guest in _without_own_cpus(context, others)}
+    stay = {each.uuid: CpuSet() if each.uuid in without else union(each.vcpu_affinities.values()) for each in others}
+    ours = tuple(guest for guest in context.guests if guest.uuid in guests)
+    return replace(context, guests=ours, elsewhere=stay | dict(context.elsewhere))
 
 
 def _complete(strategy: Strategy, context: Context) -> Answer:

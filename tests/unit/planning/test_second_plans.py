@@ -3,13 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from data.field.documented import with_flavors
 from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process, snapshot, with_classes
+from support.made_up.small_hosts import small_host
 
 from pinner.model.machine.process import CpuLimit
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.planner import make, plan, settled
+from pinner.planning.placement import record
+from pinner.planning.planner import make, plan, plan_from_placement, settled
 from pinner.planning.request.context import Context
 from pinner.planning.strategies.strategy import installed
 
@@ -104,3 +107,27 @@ def test_no_set_gets_smaller_than_its_load_to_place_a_guest() -> None:
 
 def _sets(made: Plan) -> str:
     return f"{made.roles.housekeeping}|{made.roles.emulator}|{made.roles.vcpu}"
+
+
+@pytest.mark.parametrize(
+    ("seed", "strategy", "flavors"),
+    [
+        (343, "shared-pool", {"g1": "shared-pool", "g2": "exclusive"}),
+        (306, "numa-local", {"g0": "numa-local", "g3": "exclusive", "g5": "exclusive"}),
+        (94, "exclusive", {"g2": "exclusive", "g3": "shared-pool", "g4": "numa-local", "g5": "numa-local"}),
+        (346, "numa-local", {"g1": "exclusive", "g5": "exclusive"}),
+    ],
+)
+def test_memory_of_a_guest_of_another_strategy_is_needed_where_the_plan_places_it(
+    seed: int, strategy: str, flavors: dict[str, str]
+) -> None:
+    """Before the plan, vCPUs of these guests run on one node, and after it elsewhere. Were their memory booked on the
+    node of their present CPUs, a second plan would find room there."""
+    require_no_second_changes(with_flavors(small_host(seed), **flavors), Request(strategy))
+
+
+def require_no_second_changes(host: Snapshot, request: Request) -> None:
+    made = plan(host, "s", request)
+    after = applied(host, made)
+    assert plan(after, "s", request).changes == ()
+    assert plan_from_placement(after, "s", request, record(made, host, None)).changes == ()
