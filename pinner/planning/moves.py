@@ -49,7 +49,10 @@ class Improver:
         current = {guest.uuid: own for guest in self.context.guests if (own := _current(self.context, guest))}
         if self.context.request.rebalance or not current:
             return measured, ()
-        if not vcpus_by_guest(measured.answer.wanted).keys() - current.keys():
+        placed = vcpus_by_guest(measured.answer.wanted)
+        # Guests that float beside those with CPUs of their own are new only where they get other CPUs.
+        now = {guest.uuid: guest.vcpu_affinities for guest in self.context.guests}
+        if all(uuid in current or vcpus == now[uuid] for uuid, vcpus in placed.items()):
             return measured, ()
         moved = self._moved(current, measured.answer)
         moves = {uuid: Move(self._guest(uuid).target) for uuid in moved}

@@ -131,3 +131,17 @@ def require_no_second_changes(host: Snapshot, request: Request) -> None:
     after = applied(host, made)
     assert plan(after, "s", request).changes == ()
     assert plan_from_placement(after, "s", request, record(made, host, None)).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("seed", "flavors"),
+    [
+        (9, {"g0": "numa-local", "g3": "shared-pool"}),
+        (13, {"g0": "shared-pool"}),
+        (282, {"g1": "exclusive", "g2": "exclusive", "g3": "numa-local", "g4": "shared-pool"}),
+    ],
+)
+def test_no_guest_with_cpus_of_its_own_moves_for_one_that_floats_where_it_did(
+    seed: int, flavors: dict[str, str]
+) -> None:
+    require_no_second_changes(with_flavors(small_host(seed), **flavors), Request("exclusive"))
