@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from pinner.model.change import TargetKey
@@ -37,6 +37,8 @@ class _Parts:
     answer: Answer
     """The host's strategy's, also for the guests that others refuse."""
     others: tuple[_Part, ...] = ()
+    first: CpusByGuest = field(default_factory=dict)
+    """CPUs of their own of the host's guests before those of flavors were placed: some may have lost them to these."""
 
     @property
     def refused(self) -> dict[str, str]:
@@ -109,7 +111,7 @@ def _after_yielding(context: Context, strategies: Mapping[str, Strategy]) -> tup
     without = _complete_parts(context, strategies, dict.fromkeys((guest.uuid for guest in new), _FEW))
     least, yielding = _crowding(without, floating), dict[str, str]()
     while worse := [uuid for uuid, crowding in _crowding(parts, floating).items() if crowding > least[uuid]]:
-        left = parts.vcpus if parts else {guest.uuid: {} for guest in new}
+        left = {**parts.first, **parts.vcpus} if parts else {guest.uuid: {} for guest in new}
         widest = next((guest for guest in new if guest.uuid in left and guest.uuid not in yielding), None)
         if widest is None:
             break
@@ -176,7 +178,7 @@ def _complete_parts(context: Context, strategies: Mapping[str, Strategy], refuse
     parts = _made(context, strategies, refused)
     while context.request.strategy == EXCLUSIVE and not parts.refused.keys() <= refused.keys():
         refused = {**refused, **parts.refused}
-        parts = _made(context, strategies, refused)
+        parts = replace(_made(context, strategies, refused), first=parts.first)
     return parts
 
 
@@ -192,6 +194,7 @@ def _made(context: Context, strategies: Mapping[str, Strategy], refused: Mapping
     if groups:
         # The merged answer, which is checked later, does not show which strategy it was.
         rules.check_guests(host.name, answer, own)
+    first = vcpus_by_guest(answer.wanted) if host.name == EXCLUSIVE else {}
     parts: list[_Part] = []
     taken, later = context.taken, dict(groups)
     for name in sorted(groups, key=EXCLUSIVE.__ne__):
@@ -209,7 +212,7 @@ def _made(context: Context, strategies: Mapping[str, Strategy], refused: Mapping
         if any(part.answer for part in parts) and is_live(host, answer.wanted, context):
             answer = _complete(host, context)
             return _Parts(answer, tuple(_refused(part.name, part.guests, LIVE) for part in parts))
-    return _Parts(replace(answer, unplaced=(*answer.unplaced, *left_out)), tuple(parts))
+    return _Parts(replace(answer, unplaced=(*answer.unplaced, *left_out)), tuple(parts), first)
 
 
 def is_live(host: Strategy, wanted: Iterable[Wanted], context: Context) -> bool:

@@ -145,3 +145,18 @@ def test_no_guest_with_cpus_of_its_own_moves_for_one_that_floats_where_it_did(
     seed: int, flavors: dict[str, str]
 ) -> None:
     require_no_second_changes(with_flavors(small_host(seed), **flavors), Request("exclusive"))
+
+
+@pytest.mark.parametrize(
+    ("seed", "flavors"),
+    [
+        (231, {"g1": "numa-local", "g2": "shared-pool", "g3": "shared-pool"}),
+        (389, {"g3": "numa-local", "g4": "exclusive", "g5": "shared-pool"}),
+    ],
+)
+def test_a_guest_yields_that_left_those_that_float_no_place_and_then_has_none(
+    seed: int, flavors: dict[str, str]
+) -> None:
+    """Refused by their own strategy, these got CPUs of their own, and those of that guest. A second plan, in which the
+    guest that now has no place takes none, found that they can float."""
+    require_no_second_changes(with_flavors(small_host(seed), **flavors), Request("exclusive"))
