@@ -21,19 +21,16 @@ LIMIT_SECONDS = 120.0
 class Heartbeat:
     """The thread calls ``beat`` in its loop, and ``end`` before it ends on purpose."""
 
-    def __init__(
-        self, thread: threading.Thread, limit: float = math.inf, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, thread: threading.Thread, limit: float = math.inf) -> None:
         """``limit``: seconds without a beat after which the thread hangs; infinite where it may wait for ever."""
         self.name = thread.name
         self._thread = thread
         self._limit = limit
-        self._clock = clock
-        self._last = clock()
+        self._last = time.monotonic()
         self._ended = False
 
     def beat(self) -> None:
-        self._last = self._clock()
+        self._last = time.monotonic()
 
     def end(self) -> None:
         self._ended = True
@@ -47,7 +44,7 @@ class Heartbeat:
         """For people; empty: the thread does its work."""
         if self.has_died:
             return f"the thread {self.name} has ended"
-        silent = self._clock() - self._last
+        silent = time.monotonic() - self._last
         if self._ended or self._thread.ident is None or silent <= self._limit:
             return ""
         return f"the thread {self.name} has made no progress for {silent:.0f} s"

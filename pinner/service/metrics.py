@@ -23,8 +23,7 @@ _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 class Metrics:
     """Several threads may use it."""
 
-    def __init__(self, probe: DatabaseProbe, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, probe: DatabaseProbe) -> None:
         self._registry = registry = CollectorRegistry()
         self._observations = Histogram(
             "pinner_observation_seconds",
@@ -73,7 +72,7 @@ class Metrics:
         self._backoffs.labels(report.host).set(sum(drift.backoff_until is not None for drift in report.drifts))
         guests = {left.target.owner for left in report.unplaced if left.target.kind != "process"}
         self._unplaced.labels(report.host).set(len(guests))
-        self._observed_at[report.host] = self._clock()
+        self._observed_at[report.host] = time.monotonic()
 
     def policy_deleted(self, host: str) -> None:
         for gauge in (self._drifts, self._backoffs, self._unplaced):
@@ -100,7 +99,7 @@ class Metrics:
     def seconds_since_reconcile(self, host: str) -> float | None:
         """None: no reconcile ended since this server started."""
         observed_at = self._observed_at.get(host)
-        return None if observed_at is None else self._clock() - observed_at
+        return None if observed_at is None else time.monotonic() - observed_at
 
     def text(self) -> bytes:
         """The metrics of a database that does not answer are missing."""

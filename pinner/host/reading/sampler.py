@@ -46,18 +46,17 @@ def take_reading(
     seconds: float,
     *,
     sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
     folders: tuple[Path, ...] = (),
     ask_guests: AskGuests | None = None,
 ) -> HostReading:
     """Two samples, begun ``seconds`` apart (0, or captured: one). ``folders``: whose room pinner needs. Raises Busy."""
-    began = clock()
+    began = time.monotonic()
     ask = ask_guests if seconds else None  # one sample of a guest's counters tells nothing
     samples = [_sample(root, snapshot, ask)]
     between = 0.0
     if root == LIVE and seconds:
         sleep(seconds)
-        between = clock() - began
+        between = time.monotonic() - began
         samples.append(_sample(root, snapshot, ask))
     return with_rates(HostReading(snapshot, tuple(samples), between, _details(root, snapshot, folders, samples[-1])))
 

@@ -48,9 +48,8 @@ _REMEDIES = (
 
 
 class BrokerFaults:
-    def __init__(self, end: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, end: Callable[[str], None]) -> None:
         self._end = end
-        self._clock = clock
         self._refusals: deque[float] = deque()
         self._outages: deque[float] = deque()
         self.stopped = threading.Event()
@@ -74,7 +73,7 @@ class BrokerFaults:
         self._end(f"the broker has not answered for {seconds:.0f} s")
 
     def _count(self, moments: deque[float]) -> int:
-        now = self._clock()
+        now = time.monotonic()
         moments.append(now)
         while moments[0] < now - WINDOW_SECONDS:
             moments.popleft()

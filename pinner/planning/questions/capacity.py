@@ -161,16 +161,11 @@ _REQUEST_NAMES = "the request names its guests: pinner does not place a new one"
 
 
 def shape_rooms(
-    snapshot: Snapshot,
-    request: Request,
-    shape: GuestShape,
-    placement: Placement | None = None,
-    strategies: Mapping[str, Strategy] | None = None,
+    snapshot: Snapshot, request: Request, shape: GuestShape, placement: Placement | None = None
 ) -> tuple[ShapeRoom, ...]:
     """From the recorded placement of ``request``. None of the new guests' memory is resident. Raises NotFound for an
     unknown strategy."""
-    known = installed() if strategies is None else strategies
-    require_known(request.strategy, known)
+    require_known(request.strategy, known := installed())
     try:
         before = _Planned.of(snapshot, request, placement, known)
     except (Invalid, NoFit, NovaConflict) as error:

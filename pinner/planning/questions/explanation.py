@@ -21,15 +21,12 @@ _UNPLACED = "unplaced_guests"
 _MOST = 64
 
 
-def explain_placement(
-    snapshot: Snapshot, request: Request, name: str, strategies: Mapping[str, Strategy] | None = None
-) -> Explanation:
+def explain_placement(snapshot: Snapshot, request: Request, name: str) -> Explanation:
     """``name`` may be a UUID. Raises like Snapshot.running_guest and planner.plan."""
     if request.placement:
         raise Invalid("plan", request.strategy, "a plan of a strategy; a placement by hand says itself where guests go")
-    known = installed() if strategies is None else strategies
     guest = snapshot.running_guest(name)
-    require_known(request.strategy, known)
+    require_known(request.strategy, known := installed())
     context = Context.of(snapshot, request)
     question = _Question(guest, *planner.settled(known, context, planner.make), known)
     if not (cpus := _vcpus(question.plan, guest)):

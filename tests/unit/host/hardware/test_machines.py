@@ -19,9 +19,6 @@ MODULES = "64amd64-4s2n4ca2co"
 """Two cores of an AMD Bulldozer module share its front end and floating-point unit. For the kernel they are siblings,
 for hwloc (by cpuinfo's family) separate cores. pinner uses the kernel's view, because the cores share resources."""
 
-NO_DIR = "2arm-2c"
-"""A kernel without NUMA has no node folder. For both programs the whole machine is one node."""
-
 
 def by(topology: Topology, *fields: str) -> set[CpuSet]:
     groups = defaultdict(set)
