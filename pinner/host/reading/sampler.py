@@ -1,5 +1,5 @@
 """Samples the counters of a host twice, and reads the details that only checks need (admin-guide/pm/cpuidle.rst,
-accounting/psi.rst, scheduler/sched-stats.rst, filesystems/proc.rst 1.2.2)."""
+accounting/psi.rst, scheduler/sched-stats.rst, filesystems/proc.rst 1.2.2, 1.2.8)."""
 
 import logging
 import os
@@ -14,10 +14,10 @@ from typing import NamedTuple, TypeVar
 from pinner.host.kernel import files, kernel, procfs
 from pinner.host.kernel.cgroups import cpu_weight
 from pinner.host.reading import network
-from pinner.host.reading.guest_softirqs import SOFTIRQS
 from pinner.host.reading.network import read_owners
 from pinner.host.reading.throttled import NO_LIMITS, read_throttled
 from pinner.host.settings.coalescing import RECEIVED, with_packet_rates
+from pinner.host.settings.inside.guests import Inside, Question
 from pinner.host.settings.irqs import MAX_IRQS, name_of
 from pinner.host.settings.row import AskGuests
 from pinner.model.errors import Busy
@@ -278,3 +278,28 @@ def _row(line: str, cpus: list[int]) -> Iterator[tuple[int, _Row]]:
     if colon and label.strip().isdecimal() and len(counts) == len(cpus) and all(map(str.isdecimal, counts)):
         taken = {cpu: int(count) for cpu, count in zip(cpus, counts, strict=True) if count != "0"}
         yield int(label), _Row(taken, words[len(cpus)].strip() if len(words) > len(cpus) else "")
+
+
+MAX_SOFTIRQS = 1 << 18
+"""Bytes of a guest's /proc/softirqs."""
+_SOFTIRQS_TABLE = "/proc/softirqs"
+_VCPU = re.compile(r"CPU([0-9]{1,5})")
+_RECEIVED_ROW = re.compile(r"^ *NET_RX:((?: +[0-9]{1,15})+) *$", re.MULTILINE)
+
+
+def _received(inside: Inside) -> GuestSoftirqs:
+    """Which vCPUs receive packets, as the guest's agent tells it (/proc/softirqs)."""
+    text = inside.agent.read(_SOFTIRQS_TABLE, MAX_SOFTIRQS)
+    row = _RECEIVED_ROW.search(text)
+    vcpus = [int(vcpu) for vcpu in _VCPU.findall(text.partition("\n")[0])]
+    counts = [int(count) for count in row[1].split()] if row else []
+    if not counts or not len({*vcpus}) == len(vcpus) == len(counts):
+        raise inside.agent.strange(_SOFTIRQS_TABLE, text)
+    received = {vcpu: count for vcpu, count in zip(vcpus, counts, strict=True) if count}
+    # The kernel names each possible CPU: those that libvirt did not give to the guest have counted nothing.
+    if any(vcpu >= len(inside.guest.vcpus) for vcpu in received):
+        raise inside.agent.strange(_SOFTIRQS_TABLE, text)
+    return GuestSoftirqs(inside.guest.uuid, inside.guest.name, inside.boot, received)
+
+
+SOFTIRQS = Question(GuestSoftirqs, _received)

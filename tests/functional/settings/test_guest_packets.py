@@ -16,7 +16,7 @@ from support.guests.agent_guest import BOOT_SECONDS, NEEDS_AGENT, AgentGuest, ag
 from support.guests.measured_host import wait_until
 
 from pinner.host.inventory import LIVE
-from pinner.host.reading.guest_softirqs import SOFTIRQS
+from pinner.host.reading.sampler import SOFTIRQS
 from pinner.host.settings.inside.guests import InsideReader, agent_of
 from pinner.host.virt.libvirt import Libvirt
 
