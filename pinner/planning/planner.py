@@ -3,8 +3,8 @@ them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from pinner.model.change import Target
 from pinner.model.cpuset import union
@@ -14,6 +14,7 @@ from pinner.model.plan.plan import Basis, Placement, Plan, Roles, Wanted
 from pinner.model.plan.request import AUTO, MANUAL, OPTIMAL, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import curing
+from pinner.planning.available import slices
 from pinner.planning.available.exclusions import require_known_guests
 from pinner.planning.available.roles import Resolved
 from pinner.planning.changes import contested
@@ -23,7 +24,6 @@ from pinner.planning.placement import id_from_placement, id_of
 from pinner.planning.request.context import Context
 from pinner.planning.request.processes import APART, allocatable_cpus, require_threshold
 from pinner.planning.request.requested_pins import require_placeable
-from pinner.planning.sizes import Sizes, sparing
 from pinner.planning.stages import Stages
 from pinner.planning.strategies import per_flavor
 from pinner.planning.strategies.strategy import Answer, Strategy, asked_terms, installed, require_known
@@ -182,7 +182,7 @@ def _made_of(
                 yield context, plan
 
 
-def _harmless_sizes(strategies: Mapping[str, Strategy], sizes: Sizes, roles: Roles) -> Iterator[Context]:
+def _harmless_sizes(strategies: Mapping[str, Strategy], sizes: "Sizes", roles: Roles) -> Iterator[Context]:
     """With other sets than ``roles``, judged by their terms, without whole plans."""
     measure = Stages.of(sizes.context, strategies).measure
     for other, resolved in sizes.others:
@@ -207,7 +207,7 @@ def _with_new_sets(strategies: Mapping[str, Strategy], context: Context, made: _
     return context, plan
 
 
-def _with_room(strategies: Mapping[str, Strategy], sizes: Sizes, plan: Plan, made: _Make) -> list[_Settled]:
+def _with_room(strategies: Mapping[str, Strategy], sizes: "Sizes", plan: Plan, made: _Make) -> list[_Settled]:
     """With smaller sets that place more guests, most first. A whole plan costs much: none is made where the sets that
     leave vCPUs most CPUs place none of the guests without a place, none after one that places as many as these."""
     unplaced, smaller = {left.target for left in plan.unplaced}, sizes.smaller(plan.roles)
@@ -329,3 +329,58 @@ def _telling(answer: Answer, context: Context) -> Answer:
 def _basis(snapshot: Snapshot, snapshot_id: str) -> Basis:
     limits = {guest.uuid: guest.cpu_limits for guest in snapshot.guests if guest.cpu_limits}
     return Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint, snapshot.boot, limits)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Other sizes of the automatic sets than the load needs (docs/strategies.md). Without slots, so that the sets are
+    resolved once."""
+
+    context: Context
+
+    @cached_property
+    def others(self) -> tuple[tuple[Context, Resolved], ...]:
+        """The larger ones first, then those with less than a step; of equal sets one."""
+        context, found = self.context, dict[Roles, tuple[Context, Resolved]]()
+        for steps in sorted(slices.every_size(context.request), key=lambda steps: (0 in steps, sum(steps))):
+            other = replace(context, allocatable=replace(context.allocatable, steps=steps))
+            with suppress(Invalid, NoFit):
+                resolved = other.resolve(isolating=other.allocatable.isolating, apart=other.allocatable.apart)
+                found.setdefault(resolved.roles, (other, resolved))
+        return tuple(found.values())
+
+    def standing(self) -> Iterator[Context]:
+        """Of sets on which the host's daemons and QEMU's own threads are now."""
+        return (other for other, resolved in self.others if _stands(other, resolved))
+
+    def smaller(self, roles: Roles) -> list[tuple[Context, Resolved]]:
+        """That hold their load and leave vCPUs more CPUs, the largest sets first; none where vCPUs get isolated CPUs:
+        sets beside live partitions follow the number of guests."""
+        if self.context.allocatable.isolating:
+            return []
+        now, found = self.context.allocatable.demand, list[tuple[Context, Resolved]]()
+        for other, resolved in reversed(self.others):
+            sets = resolved.roles
+            if len(sets.vcpu) > len(roles.vcpu) and all(
+                len(after) <= len(before) and not slices.is_full(load, after)
+                for load, before, after in (
+                    (now.housekeeping, roles.housekeeping, sets.housekeeping),
+                    (now.emulator, roles.emulator, sets.emulator),
+                )
+            ):
+                found.append((other, resolved))
+        return found
+
+
+def _stands(context: Context, resolved: Resolved) -> bool:
+    now, emulators = context.allocatable.demand, (resolved.roles.emulator, *resolved.emulator_on.values())
+    daemons = not now.housekeeping_now or resolved.roles.housekeeping in now.housekeeping_now
+    return daemons and any(map(now.has_emulators, emulators))
+
+
+def sparing(context: Context) -> Iterator[Context]:
+    """With an automatic emulator set on one of two nodes. Of more nodes, each plan would find others to leave out: the
+    guests are elsewhere then; and vCPUs on isolated CPUs need none of these."""
+    allocatable = context.allocatable
+    for cpus in allocatable.nodes.values() if len(allocatable.nodes) == 2 and not allocatable.isolating else ():
+        yield replace(context, allocatable=replace(allocatable, spared=cpus))

@@ -15,9 +15,8 @@ from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.placement import record
-from pinner.planning.planner import plan, plan_from_placement
+from pinner.planning.planner import plan, plan_from_placement, sparing
 from pinner.planning.request.context import Context
-from pinner.planning.sizes import sparing
 from pinner.planning.strategies import per_flavor
 
 HOUSEKEEPING = "0,2,4,6"
