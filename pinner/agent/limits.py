@@ -38,12 +38,12 @@ def require_plan(plan: Plan, run: Run, host: str) -> None:
         raise Invalid("plan host", shown(plan.host), f"this host, {host}")
     if run.plan != plan.id:
         raise Invalid("run plan", shown(run.plan), f"the id of the plan, {plan.id}")
-    expected = "release" if plan.purpose == "release" else "apply"
+    expected = "release" if plan.is_release else "apply"
     if run.kind != expected:
         raise Invalid("run kind", run.kind, f"{expected}: the purpose of the plan is {plan.purpose}")
     if run.undoes:
         raise Invalid("run undoes", shown(run.undoes), "empty: only a rollback undoes a run")
-    if plan.purpose == "release" and (run.persist or run.migrate_memory):
+    if plan.is_release and (run.persist or run.migrate_memory):
         raise Invalid("run persist", True, "false for a release: it changes only live affinities")
     for field, values in (("changes", plan.changes), ("wanted", plan.wanted), ("memory", plan.memory)):
         if len(values) > MAX_CHANGES:

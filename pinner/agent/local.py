@@ -336,14 +336,14 @@ def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admissi
     """The planner's rules, with the agent's own snapshot and journal. Raises Refused, StalePlan."""
     known, ended = identified(plan, snapshot)
     known = without_made(known, snapshot)
-    if plan.purpose == "place":
+    if not plan.is_release:
         require_free(known, snapshot)
 
     def require(past: Past) -> None:
         require_permitted(known, snapshot, past, migrate_memory=run.migrate_memory)
 
     def require_permission() -> None:
-        if plan.purpose != "release":
+        if not plan.is_release:
             # The journal is read only where it may matter, because it can be large.
             with suppress(Refused, NovaConflict):
                 return require(Past())
@@ -370,7 +370,7 @@ def require_settings(plan: Plan, inventory: Callable[[frozenset[TargetKind]], Sn
 
 def _past(plan: Plan, journal: Journal) -> Past:
     guests = {change.target.owner for change in plan.changes if change.target.kind in OF_GUESTS}
-    released = sorted(guests) if plan.purpose == "release" else []
+    released = sorted(guests) if plan.is_release else []
     return Past(
         cpus=journal.allocated(),
         names=journal.moved_processes(),

@@ -188,7 +188,7 @@ def changes_to_make(
         raise Blocked(plan.id, plan.blocked)
     if host.fingerprint() != plan.basis.fingerprint:
         raise StalePlan(plan.id, ("the host's CPUs, nodes or kernel arguments have changed",))
-    bounds = host.bounds() if plan.wanted and plan.purpose == "place" else Bounds()
+    bounds = host.bounds() if plan.wanted and not plan.is_release else Bounds()
     require_clear(plan.wanted, bounds.nova, emulators=plan.request.nova_emulators)
     gone: list[str] = []
     inspected: list[tuple[Target, steps.Inspection]] = []
@@ -208,7 +208,7 @@ def changes_to_make(
     if gone or pending or persist:
         stale = [(target, differences) for target, inspection in inspected if (differences := inspection.stale())]
         moved = [text for _, differences in stale for text in differences]
-        if plan.purpose == "place":  # a release restores only parts that pinner has placed
+        if not plan.is_release:  # a release restores only parts that pinner has placed
             moved += (*_plugged_in(plan, host), *dict.fromkeys(_limited(plan, host)))
         moved += _newly_excluded(plan.changes, bounds.excluded.difference(unread))
         if gone or moved:

@@ -47,13 +47,7 @@ def require_permitted(plan: Plan, snapshot: Snapshot, past: Past, *, migrate_mem
     inventory = inventory_of(snapshot)
     unread = {guest.uuid for guest in snapshot.guests if guest.unread}
     changes = [each for each in plan.changes if each.target.key in inventory and each.target.owner not in unread]
-    match plan.purpose:
-        case "release":
-            _require_release(plan, changes, snapshot, past)
-        case "place":
-            _require_placement(plan, changes, snapshot, past)
-        case _:
-            assert_never(plan.purpose)
+    (_require_release if plan.is_release else _require_placement)(plan, changes, snapshot, past)
     if migrate_memory:
         _require_homes(plan, snapshot)
 

@@ -161,7 +161,7 @@ def _successor(
 ) -> "Plan":
     """A plan by the same request, for the host as it is now. Raises ``error`` where it has a change that the user has
     not confirmed, and where the first plan was applied before."""
-    if plan.purpose != "place":
+    if plan.is_release:
         raise error
     try:
         made = make_plan(context, pinner, plan.host, plan.request, arguments.sample_seconds, replaces=plan.id)

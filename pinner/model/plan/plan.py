@@ -187,6 +187,10 @@ class Plan:
     """The tier of the objective that an apply would make worse, with its numbers, and what is better. Such a plan is
     applied only where that is allowed. JSON leaves it out where no tier gets worse."""
 
+    @property
+    def is_release(self) -> bool:
+        return self.purpose == "release"
+
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
