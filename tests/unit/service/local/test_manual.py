@@ -157,7 +157,7 @@ def test_after_all_rollbacks_the_pins_are_their_operators_again(service, agent, 
 
 def test_pins_of_an_operator_beside_a_placed_part_stay_their_operators(service, agent, pinned):
     """Nobody else gets their CPUs, and no plan for all guests moves them, until the guest itself is named."""
-    _, run = place(service, pin("g1", "emulator", "0-1"))
+    place(service, pin("g1", "emulator", "0-1"))
     (one,) = pinned.taken.guests
     own = without_recorded_pins(one, agent.journal.recorded_pins([one.uuid]))
     assert own.operator_pins == one.operator_pins
