@@ -114,10 +114,23 @@ class FreeCpus:
         """Its possible places, each with what it leaves free: on combinations of nodes, the CPUs of each L3 domain
         first, after all those outside cores of which one other guest uses a part (``begun``, by their lowest CPU)."""
         for homes in filter(is_wanted, islice(self._possible_homes(guest, near), _MOST_HOMES)):
-            for domain in sorted({domain for node in homes.values() for _, domain in self._cores[node]}, key=str):
+            places: list[GuestAllocation] = []
+            for domain in self._domains(homes):
                 left = self.without((), {})
                 with suppress(NoFit):
-                    yield left, left._take_on(guest, homes, partial(self._order, domain, begun))
+                    place = left._take_on(guest, homes, partial(self._order, domain, begun))
+                    if place not in places:
+                        places.append(place)
+                        yield left, place
+
+    def _domains(self, homes: Homes) -> list[int | None]:
+        """One of those without a free CPU: the first CPUs of any come first then."""
+        cores = [
+            (domain, bool(core & self._free[node])) for node in homes.values() for core, domain in self._cores[node]
+        ]
+        free = {domain for domain, is_free in cores if is_free}
+        full = sorted({domain for domain, _ in cores} - free, key=str)
+        return sorted(free.union(full[:1]), key=str)
 
     def homes(self, guest: Guest, place: GuestAllocation) -> Homes:
         return dict(zip(self._groups(guest, place), place.nodes, strict=True))
@@ -332,8 +345,9 @@ def parts_of(guest: Guest, free: Mapping[NodeId, int], near: Near) -> list[Homes
     if (least := fewest(size, free)) > len(free):
         total = sum(free.values())
         raise NoFit(size, total, f"all NUMA nodes together have {total} of the CPUs that vCPUs may use")
-    for count in range(least, len(free) + 1):
-        if parts := list(filter(None, (_by_cells(guest, each) for each in _combinations(count, free, near)))):
+    cells = _cells(guest)
+    for count in range(least, min(len(cells), len(free)) + 1):
+        if parts := list(filter(None, (_by_cells(cells, each) for each in _combinations(count, free, near)))):
             return parts
     return [_in_turn(guest, each) for each in _combinations(least, free, near) if sum(each.values()) >= size]
 
@@ -368,14 +382,18 @@ def parts_pinned(guest: Guest, masks: Mapping[int, CpuSet], nodes: Mapping[NodeI
     return [VcpuGroup(tuple(vcpus)) for vcpus in on_nodes.values()]
 
 
-def _by_cells(guest: Guest, free: dict[NodeId, int]) -> Homes:
-    """The widest first; empty where they do not fit, or there are none."""
+def _cells(guest: Guest) -> list[list[int]]:
+    """The plugged vCPUs of each, the widest first; none where some vCPUs are in no cell."""
     here = set(guest.plugged)
     cells = [sorted(here.intersection(cell.vcpus)) for cell in guest.numa.cells]
-    if sum(map(len, cells)) != len(here):
-        return {}
+    complete = sum(map(len, cells)) == len(here)
+    return sorted(filter(None, cells), key=lambda cell: (-len(cell), cell)) if complete else []
+
+
+def _by_cells(cells: Sequence[Sequence[int]], free: dict[NodeId, int]) -> Homes:
+    """Empty where they do not fit."""
     chosen: dict[NodeId, list[int]] = {}
-    for cell in sorted(filter(None, cells), key=lambda cell: (-len(cell), cell)):
+    for cell in cells:
         node = next((node for node, count in free.items() if count >= len(cell)), -1)
         if node == -1:
             return {}
