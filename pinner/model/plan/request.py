@@ -128,7 +128,7 @@ class Request:
     moves: int = 2
     """Placed guests that one plan may move, to make room for new guests or to place them better."""
     solver_budget: int = 1000
-    """For ``optimal``: nodes of its search tree that the solver may visit."""
+    """For ``optimal``: nodes of its search tree that the solver may visit; in large models fewer."""
     remedies: tuple[SettingName, ...] = field(
         default=(),
         metadata={

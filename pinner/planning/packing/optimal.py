@@ -15,9 +15,7 @@ from pinner.planning.packing.program import MISSING, Minimise, Program, ProgramR
 from pinner.planning.packing.values import Layout, PackingGuest, PackingNode, Score
 
 BUDGET = 1000
-"""Nodes of the solver's search tree, for each term."""
-MOST_QUICK_CELLS = 50_000
-"""Columns times rows: nodes of the search tree do not bound the work at each."""
+"""See Work."""
 TOO_LARGE = f"an L3 domain can be filled in more than {MOST_PATTERNS} ways: too many for the solver"
 NOT_QUICK = "the solver would take seconds for these guests and nodes: strategy 'optimal' asks it"
 
@@ -33,28 +31,38 @@ def improved(
 ) -> Packing:
     """The model's packing, or ``start`` where that is as good; its note says why it is not proven.
 
-    Nodes that are alike are first one pool, which is quick, and then pools of their own, unless it shall go
-    ``quickly``: then a large model is not solved either. ``solve`` None: there is no solver.
+    Nodes that are alike are first one pool, which is quick. Pools of their own come last, unless it shall go
+    ``quickly``. ``solve`` None: there is no solver.
     """
     if start.proven:
         return start
     if solve is None:
         return replace(start, note=MISSING)
     ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
-    best = start
-    apart = tuple((node,) for node in range(len(nodes)))
-    together = (tuple(range(len(nodes))),)
-    alike = len(nodes) > 1 and are_alike(nodes, guests)
-    for pools in ((together,) if quickly else (together, apart)) if alike else (apart,):
-        model = build(nodes, ordered, pools)
-        if model is None:
-            return replace(best, note=TOO_LARGE)
-        if quickly and len(model.columns) * len(model.rows) > MOST_QUICK_CELLS:
-            return replace(best, note=NOT_QUICK)
-        best = _better(best, model, nodes, ordered, Work(solve, budget))
-        if best.proven:
-            return best
-    return replace(best, note=f"the budget of {budget} nodes is too small to prove this placement; raise it")
+    best, work, alike = start, Work(solve, budget), are_alike(nodes, guests)
+    together, apart = (tuple(range(len(nodes))),), tuple((position,) for position in range(len(nodes)))
+    if alike:
+        best = _in_pools(together, best, nodes, ordered, work)
+    best = on_best_nodes(nodes, guests, best, work)
+    if not quickly and not (alike and apart == together):
+        best = _in_pools(apart, best, nodes, ordered, work)
+    return replace(best, note="" if best.proven else NOT_QUICK if quickly else best.note)
+
+
+def _in_pools(
+    pools: tuple[tuple[int, ...], ...],
+    best: Packing,
+    nodes: Sequence[PackingNode],
+    guests: list[PackingGuest],
+    work: Work,
+) -> Packing:
+    if best.proven:
+        return best
+    model = build(nodes, guests, pools)
+    if model is None:
+        return replace(best, note=TOO_LARGE)
+    best = replace(best, note=f"the budget of {work.budget} nodes is too small to prove this placement; raise it")
+    return _better(best, model, nodes, guests, work) if work.affords(model) else best
 
 
 def _better(
@@ -105,6 +113,8 @@ def on_best_nodes(nodes: Sequence[PackingNode], guests: Sequence[PackingGuest], 
     columns = tuple(_columns(nodes, classes))
     costs = tuple(zip(*(_cost(column, nodes) for column in columns), strict=True))
     program = Program(tuple(_rows(nodes, classes, columns)), costs, Score(0, 0, 0, 0))
+    if not work.affords(program):  # its bound of shared cores matters least
+        program = replace(program, costs=costs[:2])
     solution = solved(program, start.score, start.bound, work)
     best = replace(start, bound=max(start.bound, solution.bound))
     return (

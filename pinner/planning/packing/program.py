@@ -41,10 +41,24 @@ Minimise = Callable[[Program, int, Sequence[ProgramRow], int], Solution]
 """For one term, within further rows and a budget."""
 
 
+_SMALL = 2000
+"""Columns times rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     solve: Minimise
     budget: int
+    """Nodes of the search tree, for a term of a small program."""
+
+    def affords(self, program: Program) -> bool:
+        """All terms of it. The first node alone takes seconds where the columns are many."""
+        return len(program.costs[0]) <= self.budget
+
+    def nodes(self, program: Program) -> int:
+        """A large program gets fewer, because each takes longer."""
+        cells = len(program.rows) * len(program.costs[0])
+        return -(-self.budget * _SMALL // max(_SMALL, cells))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +79,7 @@ def solved(program: Program, known: Score, bound: Score, work: Work) -> Solved:
         if proven and not values:
             value = known[term]
         else:
-            solution = work.solve(program, term, limits, work.budget)
+            solution = work.solve(program, term, limits, work.nodes(program))
             values = solution.values or values
             if not solution.values or solution.bound < solution.value:
                 rest = [solution.bound + constant, 0, 0, 0][: len(program.fixed) - term]

@@ -25,8 +25,6 @@ if TYPE_CHECKING:  # the model of the solver is imported only where rules have n
 _ONE_CELL = GuestNuma()
 CoreOfCache = tuple[int, int | None]
 NOT_ASKED = "the bound is arithmetic where guests stay: strategy 'optimal' asks the solver"
-_QUICK_BUDGET = 100
-"""Where a proof is a help, and no promise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +129,8 @@ def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Seque
         return packing
     from pinner.planning.packing import program
 
-    optimal = context.request.strategy == OPTIMAL
-    budget = context.request.solver_budget if optimal else _QUICK_BUDGET
+    # Elsewhere a proof is a help, and no promise.
+    optimal, budget = context.request.strategy == OPTIMAL, context.request.solver_budget
     return _improved(nodes, tuple(guests), budget, program.installed(), quickly=not optimal)
 
 
@@ -169,19 +167,14 @@ def _improved(
     *,
     quickly: bool,
 ) -> Packing:
-    """Where nodes are not alike and it shall go ``quickly``, exchanges come first: they prove most such packings. The
-    solver then finds only the best nodes: it takes long for the L3 domains of several nodes."""
+    """Where nodes are not alike, exchanges come first: they prove most such packings."""
     from pinner.planning.packing.exchange import exchanged
-    from pinner.planning.packing.optimal import NOT_QUICK, improved, on_best_nodes
+    from pinner.planning.packing.optimal import improved
     from pinner.planning.packing.patterns import are_alike
-    from pinner.planning.packing.program import Work
 
     packing = _packed_by_rules(nodes, guests)
-    if quickly and not are_alike(nodes, guests):
+    if not are_alike(nodes, guests):
         packing = exchanged(nodes, guests, packing)
-        if solve is not None:
-            packing = on_best_nodes(nodes, guests, packing, Work(solve, budget))
-        return packing if packing.proven or solve is None else replace(packing, note=NOT_QUICK)
     if solve is not None or not quickly:
         packing = improved(nodes, guests, packing, budget, solve=solve, quickly=quickly)
     return packing if packing.proven else exchanged(nodes, guests, packing)
