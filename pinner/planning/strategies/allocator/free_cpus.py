@@ -48,7 +48,7 @@ def needs(guest: Guest) -> int:
 
 def is_pinned(guest: Guest, masks: Mapping[int, CpuSet]) -> bool:
     """To one CPU each, which other vCPUs may have, too."""
-    return len(masks) == needs(guest) and all(map(_is_one, masks.values()))
+    return len(masks) == needs(guest) and all(len(mask) == 1 for mask in masks.values())
 
 
 class FreeCpus:
@@ -314,10 +314,6 @@ def _lowest(cpus: int) -> int:
 
 def _union(sets: Iterable[int]) -> int:
     return reduce(or_, sets, 0)
-
-
-def _is_one(cpus: CpuSet) -> bool:
-    return len(cpus) == 1
 
 
 def _occupied(context: Context) -> CpuSet:
