@@ -41,8 +41,8 @@ Minimise = Callable[[Program, int, Sequence[ProgramRow], int], Solution]
 """For one term, within further rows and a budget."""
 
 
-_SMALL = 2000
-"""Columns times rows."""
+_SMALL, _MOST = 1000, 150
+"""Cells (columns times rows) of a small program, and the most for each node of the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,16 @@ class Work:
     """Nodes of the search tree, for a term of a small program."""
 
     def affords(self, program: Program) -> bool:
-        """All terms of it. The first node alone takes seconds where the columns are many."""
-        return len(program.costs[0]) <= self.budget
+        """All terms of it. The first node alone takes seconds of a larger one."""
+        return _cells(program) <= self.budget * _MOST
 
     def nodes(self, program: Program) -> int:
         """A large program gets fewer, because each takes longer."""
-        cells = len(program.rows) * len(program.costs[0])
-        return -(-self.budget * _SMALL // max(_SMALL, cells))
+        return -(-self.budget * _SMALL // max(_SMALL, _cells(program)))
+
+
+def _cells(program: Program) -> int:
+    return len(program.rows) * len(program.costs[0])
 
 
 @dataclass(frozen=True, slots=True)
