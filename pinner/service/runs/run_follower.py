@@ -17,9 +17,10 @@ class RunFollower:
         return progress
 
     def progress_of(self, run: Run, entries: Iterable[Entry], total: int) -> Iterator[RunProgress]:
-        """Every new final entry; after the run's end also the last progress, without an entry. ``entries`` are all of
-        ``total``, or the new ones. Read them after ``run``, or those of an ended run may be incomplete."""
-        for entry in entries:
+        """Every new final entry, those of a rollback in reverse, as they are undone; after the run's end also the last
+        progress, without an entry. ``entries`` are all of ``total``, or the new ones. Read them after ``run``, or those
+        of an ended run may be incomplete."""
+        for entry in reversed(tuple(entries)) if run.kind == "rollback" else entries:
             if is_final(run, entry) and self._known.get(entry.seq) != entry:
                 self._known[entry.seq] = entry
                 yield RunProgress(run, len(self._known), total, entry)
