@@ -1,11 +1,12 @@
 """Targets, their changes, and the groups of changes that a run makes or undoes together."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.kinds import KINDS, OF_GUESTS, TargetKind
+from pinner.model.kinds import INSIDE, KINDS, OF_GUESTS, TargetKind
 from pinner.model.states import State
 
 
@@ -212,9 +213,17 @@ def group_of(target: Target) -> Group:
             return target.key
 
 
+_INSIDE = re.compile(r" (\S+ rx-\d+ )?\S+$")
+"""What follows the guest in the name of a target inside it."""
+
+
 def guests_of(targets: Iterable[Target]) -> dict[str, str]:
-    """UUID to name."""
-    return {target.owner: target.name for target in targets if target.kind in OF_GUESTS}
+    """UUID to name, also of those inside which something changes."""
+    return {
+        group_of(target).owner: target.name if target.kind in OF_GUESTS else _INSIDE.sub("", target.name)
+        for target in targets
+        if target.kind in (*OF_GUESTS, *INSIDE)
+    }
 
 
 def group_name(target: Target) -> str:
