@@ -327,7 +327,7 @@ class Probe:
     seconds: int
     """Length of a window in seconds."""
     guests: tuple[str, ...]
-    """Names of those that the plans change; empty: none, and all guests are measured."""
+    """Names of those that the plans change; empty: a plan changes none, and all guests are measured."""
     keep: bool = False
     """Whether the host gets the placement that wins, if one does."""
     windows: tuple[Window, ...] = ()

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections import ChainMap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -324,4 +325,6 @@ def store_end(probes: Probes, probe: Probe, now: datetime) -> None:
 
 
 def changed_guests(plans: Iterable[Plan]) -> dict[str, str]:
-    return guests_of(change.target for plan in plans for change in plan.changes)
+    """None, for all guests, where a plan changes the host alone: what it does to the others counts, too."""
+    guests = [guests_of(change.target for change in plan.changes) for plan in plans]
+    return dict(ChainMap(*guests)) if all(guests) else {}

@@ -58,6 +58,14 @@ def test_the_placement_from_before_lies_between_those_of_two_plans(parts, plans)
     assert {run.plan for run in runs if run.kind == "apply"} == {plan.id for plan in plans}
 
 
+def test_a_plan_that_changes_no_guest_is_measured_on_all_guests(parts, host, store, plan):
+    """As in a probe of it alone: to the guests that other plans change it may make no difference."""
+    host.agent.host.taken = replace(host.agent.host.taken, processes=busy_host().processes[1:2])
+    other = replace(plan, id="plan-4", changes=(make_change(110, after="2", threads=2),))
+    store.plans.add(other, NOON)
+    assert played(parts, [plan, other], 2).guests == ()
+
+
 def test_plans_of_one_strategy_have_the_names_of_their_ids(parts, host, store, plan):
     other = host.plan(store, name="plan-4", cpu="2")
     third = host.plan(store, name="plan-5", cpu="3", strategy="numa-local")
