@@ -23,6 +23,7 @@ from pinner.model.guest.guest import Guest, Tap
 from pinner.model.machine.process import Thread
 from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import GuestSoftirqs, HostReading, Nic
+from pinner.model.snapshot import Snapshot
 
 CRITICAL_SHARE = 0.001
 """Lost packets per packet."""
@@ -37,6 +38,7 @@ MANY_PACKETS = 10_000
 """Packets a second to a guest: one vCPU is enough for fewer."""
 ONE_SHARE = 0.9
 """Of the softirqs for received packets."""
+_SET = ", with RPS, RFS and interrupts set there: few flows carry them, or few vCPUs may take them"
 _STOPPED = ("paused", "suspended", "shutdown", "crashed", "migrating")
 
 
@@ -194,23 +196,32 @@ def _one_vcpu(reading: HostReading) -> Iterator[Found]:
         vcpu, most = max(counts.items(), key=itemgetter(1))
         if (share := most / max(sum(counts.values()), 1)) < ONE_SHARE:
             return
-        names = ("guest-rps", "guest-rfs", "guest-irqs")
+        rest, remedies = _SET, tuple[Remedy, ...]()
+        if options := "".join(f" --with {name}" for name in _unset(reading.snapshot, guest)):
+            queues = (line for tap, nic in taps for line in _more_queues(guest, tap, nic.nic))
+            rest, remedies = "", (command(f"pinner apply --guest {quote(guest.name)}{options}"), *queues)
         yield Found(
             Subject("guest", guest.name),
-            f"vCPU {vcpu} of guest {guest.name} does {100 * share:.3g} % of the work for packets that come in",
+            f"vCPU {vcpu} of guest {guest.name} does {100 * share:.3g} % of the work for packets that come in{rest}",
             (
                 *rate("packets", packets, reading.seconds, "packets"),
                 Evidence("share of NET_RX", 100 * share, "%"),
                 Evidence("vCPUs", len(guest.vcpus)),
             ),
-            (
-                command(" ".join(["pinner apply --guest", quote(guest.name), *(f"--with {name}" for name in names)])),
-                *(line for tap, nic in taps for line in _more_queues(guest, tap, nic.nic)),
-            ),
+            remedies,
         )
 
     both = (now for now in reading.now.softirqs if now.guest in former and now.guest in guests)
     yield from find_each(both, lambda now: Subject("guest", now.name), find)
+
+
+def _unset(snapshot: Snapshot, guest: Guest) -> Iterator[str]:
+    """Options that change something inside the guest; also where its agent does not tell that."""
+    settings = {"guest-rps": snapshot.guest_rps, "guest-rfs": snapshot.guest_rfs, "guest-irqs": snapshot.guest_irqs}
+    for name, told in settings.items():
+        own = next((each for each in told or () if each.guest == guest.uuid), None)
+        if own is None or own.unread or not own.is_set:
+            yield name
 
 
 def _received(before: GuestSoftirqs, now: GuestSoftirqs) -> dict[int, int]:

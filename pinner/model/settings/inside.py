@@ -58,6 +58,11 @@ class GuestRps(GuestSettings):
     def states(self) -> dict[Target, State]:
         return {self.target(queue): GuestCpus(queue.vcpus) for queue in self.queues}
 
+    @property
+    def is_set(self) -> bool:
+        """Whether a plan would change nothing."""
+        return all(queue.vcpus for queue in self.queues)
+
 
 FLOWS = Number(4096)
 """A plan gives it to the kernel of a guest, and to each receive queue."""
@@ -93,6 +98,11 @@ class GuestRfs(GuestSettings):
             return {}
         kernel = Target("guest_rfs", f"{self.guest} {self.boot}", None, f"{self.name} rps_sock_flow_entries")
         return {kernel: Number(self.entries), **{self._target(each): Number(each.flows) for each in self.queues}}
+
+    @property
+    def is_set(self) -> bool:
+        """Whether a plan would change nothing."""
+        return Number(0) not in self.states.values()
 
     def _target(self, queue: FlowQueue) -> Target:
         owner = f"{self.guest} {self.boot} {queue.interface} {queue.index} {queue.queue}"
@@ -133,6 +143,11 @@ class GuestIrqs(GuestSettings):
     @property
     def states(self) -> dict[Target, State]:
         return {self.target(irq): GuestCpus(irq.vcpus) for irq in self.irqs}
+
+    @property
+    def is_set(self) -> bool:
+        """Whether a plan would change nothing."""
+        return not any(self.online <= irq.vcpus for irq in self.irqs)
 
 
 RMEM_DEFAULT = "net.core.rmem_default"

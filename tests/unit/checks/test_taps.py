@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from support.hosts import cpus
 from support.made_up.checks.check_cases_network import received
 from support.made_up.readings import Seen, counted, findings, nic, placed, reading, tap
 
 from pinner.model.guest.guest import NovaIdentity
+from pinner.model.settings.inside import FlowQueue, GuestIrq, GuestIrqs, GuestQueue, GuestRfs, GuestRps
 
 NOVA = NovaIdentity("web", "p", "u", "m1.large")
 TAP = nic("tap1", "", tx_queues=1)
@@ -71,6 +73,43 @@ def test_the_vcpu_that_does_all_the_work_is_named():
     facts = {evidence.name: evidence.value for evidence in finding.evidence}
     assert facts == {"packets": 200_000, "packets rate": 100_000.0, "share of NET_RX": 99.0, "vCPUs": 4}
     assert finding.remedies[0].line == "pinner apply --guest g1 --with guest-rps --with guest-rfs --with guest-irqs"
+
+
+def answers(rps="0-3", entries=4096, irq="3", **more):
+    """What the agent of g1 tells of its settings."""
+    told, vcpus = (placed().uuid, "g1", "b"), cpus("0-3")
+    return {
+        "guest_rps": (GuestRps(*told, vcpus, (GuestQueue("eth0", 2, 0, cpus(rps)),), **more),),
+        "guest_rfs": (GuestRfs(*told, entries, (FlowQueue("eth0", 2, 0, 4096),), **more),),
+        "guest_irqs": (GuestIrqs(*told, vcpus, (GuestIrq(27, "virtio0-input.0", "eth0", 2, 0, cpus(irq)),), **more),),
+    }
+
+
+ALL = ("rps", "rfs", "irqs")
+
+
+@pytest.mark.parametrize(
+    ("told", "proposed"),
+    [
+        (answers(rps=""), ("rps",)),
+        (answers(entries=0), ("rfs",)),
+        (answers(irq="0-3"), ("irqs",)),
+        (answers(unread="it hangs"), ALL),
+        ({}, ALL),
+    ],
+)
+def test_only_settings_that_would_change_something_are_proposed(told, proposed):
+    (finding,) = one_vcpu({0: 990, 3: 10}, settings=told)
+    assert finding.remedies[0].line == " ".join(
+        ["pinner apply --guest g1", *(f"--with guest-{each}" for each in proposed)]
+    )
+
+
+def test_few_flows_are_the_rest_where_all_is_set():
+    """More queues do not divide a flow."""
+    (finding,) = one_vcpu({0: 990, 3: 10}, settings=answers())
+    assert "with RPS, RFS and interrupts set there: few flows carry them" in finding.message
+    assert finding.remedies == ()
 
 
 def test_few_packets_and_an_even_share_are_no_fault():

@@ -54,14 +54,13 @@ def rfs(entries):
     return reading(Seen(nics=(nic(rx_flows=(4096,)),), details=HostDetails(settings={RFS: entries})))
 
 
-def received(counts, packets=200_000, before=None, **more):
-    """A guest with these softirqs by vCPU during the sample."""
+def received(counts, packets=200_000, before=None, settings=None, **more):
+    """A guest with these softirqs by vCPU during the sample; ``settings`` are fields of the snapshot."""
     told = [GuestSoftirqs(placed().uuid, "g1", "b", each, **more) for each in (before or {}, counts)]
     tap = nic("tap1", "")
     first, last = (HostSample(softirqs=(each,)) for each in told)
-    return reading(
-        Seen(nics=(tap,), sample=first), Seen(nics=(counted(tap, tx_packets=packets),), sample=last), [placed()]
-    )
+    seen = Seen(nics=(tap,), sample=first), Seen(nics=(counted(tap, tx_packets=packets),), sample=last)
+    return reading(*seen, [placed()], **settings or {})
 
 
 CASES = {
