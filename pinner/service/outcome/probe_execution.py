@@ -65,6 +65,7 @@ class Switches:
 
     def apply(self, arm: Arm, origin: str) -> Run:
         """Raises like ``switch``."""
+        self._require_no_all_off()
         plan, options = self._probe.plan_of[arm], ApplyOptions(all_or_nothing=True, allow_worse=True)
         caller = Caller(self._probe.actor, origin, "")
         run = _ended(self._runs, self._patiently(lambda: self._runs.apply(plan, options, caller)))
@@ -73,6 +74,12 @@ class Switches:
         if not self._runs.entries(run.id):
             raise RunConflict(run.id, run.state, "it changed nothing: the host is as planned already")
         return run
+
+    def _require_no_all_off(self) -> None:
+        """Without a change in force, no rollback of this probe would fail after it."""
+        for run in self._runs.list(self._probe.host, PageRequest(_NEIGHBOURS), state=None).items:
+            if run.undoes_all and run.state != "failed" and run.started_at >= self._probe.started_at:
+                raise RunConflict(run.id, run.state, "it has put everything off the host")
 
     def _patiently(self, start: Callable[[], T]) -> T:
         for _ in range(BUSY_TRIES):

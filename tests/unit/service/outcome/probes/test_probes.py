@@ -278,3 +278,20 @@ def test_an_impossible_probe_is_refused(parts, store, plan):
     with pytest.raises(NotFound):
         parts.service.probe("plan-9", ProbeOptions(6, 30), ANN)
     assert records(parts, "probe.") == []
+
+
+@pytest.mark.parametrize(("wait", "state"), [(BEFORE_A_SWITCH, "failed"), (2 * len(ORDER) + 1, "ended")])
+def test_after_everything_off_a_probe_places_nothing_more(parts, host, plan, wait, state):
+    """Also where the host had no change in force just then, so that no later rollback of the probe fails."""
+    host.effect = -60.0
+
+    def off():
+        assert not host.is_placed
+        list(parts.service.follow(parts.service.rollback_all("h1", ANN).id))
+
+    host.at_wait[wait] = off
+    found = probed(parts, plan, keep=True)
+    assert (found.state, found.kept, found.left, host.is_placed) == (state, "", "", False)
+    assert "is rolled_back: it has put everything off the host" in found.why
+    latest = parts.service.runs("h1", PageRequest()).items[0]
+    assert (latest.kind, latest.undoes) == ("rollback", "")
