@@ -125,8 +125,10 @@ class MadeUpGuest:
                 self.open[len(self.asked)] = [given["path"], ""]
                 return len(self.asked)
             case "guest-file-read":
-                content = self.files[self.open[given["handle"]][0]][: given["count"]]
-                return {"count": len(content), "buf-b64": base64.b64encode(content.encode()).decode(), "eof": True}
+                whole = self.files[self.open[given["handle"]][0]]
+                content = whole[: given["count"]]
+                encoded = base64.b64encode(content.encode()).decode()
+                return {"count": len(content), "buf-b64": encoded, "eof": content == whole}
             case "guest-file-write":
                 self.open[given["handle"]][1] = base64.b64decode(given["buf-b64"]).decode()
                 return {"count": 1, "eof": False}

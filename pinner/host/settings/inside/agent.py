@@ -136,6 +136,8 @@ class GuestAgent:
         encoded = content.get("buf-b64") if isinstance(content, dict) else None
         if not isinstance(encoded, str) or len(encoded) > 2 * most:
             raise self._wrong("guest-file-read", f"no content of at most {most} bytes for {path}")
+        if content.get("eof") is False:
+            raise self._wrong("guest-file-read", f"more than {most} bytes for {path}")
         try:
             return base64.b64decode(encoded, validate=True).decode("ascii").strip()
         except (binascii.Error, ValueError):

@@ -11,6 +11,8 @@ from pinner.model.states import Number
 
 _KEY = re.compile("|".join(map(re.escape, BUFFERS)))
 _SNMP = "/proc/net/snmp"
+MAX_SNMP = 1 << 14
+"""Bytes. Each type of ICMP message that the guest has seen adds to it."""
 _LOST = "RcvbufErrors"
 _UDP = re.compile(r"^Udp:((?: [A-Za-z]{1,20}){1,20})\nUdp:((?: [0-9]{1,15}){1,20})$", re.MULTILINE)
 
@@ -21,7 +23,7 @@ def read_sysctls(inside: Inside) -> GuestSysctls:
 
 
 def _lost(agent: GuestAgent) -> int:
-    counters = _UDP.search(agent.read(_SNMP))
+    counters = _UDP.search(agent.read(_SNMP, MAX_SNMP))
     if counters is None:
         return 0
     return int(dict(zip(counters[1].split(), counters[2].split(), strict=False)).get(_LOST, "0"))
