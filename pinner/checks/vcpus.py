@@ -25,7 +25,7 @@ from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subje
 from pinner.model.reading import HostReading, HostSample
 from pinner.model.settings.cpu_weights import RAISED, SLICE, WEIGHT, why_not
 from pinner.model.snapshot import Snapshot, vcpu_threads
-from pinner.model.text import counted
+from pinner.model.text import counted, listed
 
 CRITICAL_PERCENT = 10.0
 HOST_PERCENT = 5.0
@@ -82,6 +82,9 @@ def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
     weight = (reading.snapshot.cpu_weights or {}).get(SLICE)
     balanced = reading.snapshot.topology.online - isolated
     why = why_not(weight, union(vcpu.affinity for vcpu in vcpus), balanced, reading.snapshot.slices)
+    realtime = _realtime(reading.snapshot, cpus)
+    # A weight divides the time that real-time threads leave.
+    is_divided = used - sum(realtime.values()) >= HOST_PERCENT * len(cpus) and not all(each.realtime for each in slow)
     yield Found(
         host_subject(reading),
         f"processes of the host take {used:.3g} % of a CPU on CPUs {cpus}, where {counted(len(slow), 'vCPU')} wait",
@@ -90,13 +93,25 @@ def _beside_vcpus(reading: HostReading) -> Iterator[Found]:
             Evidence("CPUs", str(cpus)),
             Evidence("waiting vCPUs", len(slow)),
             Evidence(f"weight of {SLICE}", "not known" if weight is None else weight),
+            *([Evidence("real-time processes", listed(list(realtime), 3))] if realtime else ()),
         ),
         (
             *plans(""),
-            *(() if why else (command(f"systemctl set-property {SLICE} CPUWeight={RAISED}"),)),
+            *((command(f"systemctl set-property {SLICE} CPUWeight={RAISED}"),) if is_divided and not why else ()),
         ),
-        targets=(WEIGHT,),
+        targets=(WEIGHT,) if is_divided else (),
     )
+
+
+def _realtime(snapshot: Snapshot, cpus: CpuSet) -> dict[str, float]:
+    """The load of real-time threads of the host that may use these CPUs, by process, in per cent of a CPU."""
+    loads: defaultdict[str, float] = defaultdict(float)
+    for process in snapshot.processes:
+        if not process.kernel and process.immovable_reason != "guest":
+            for thread in process.threads:
+                if thread.realtime and thread.load and thread.affinity & cpus:
+                    loads[process.name] += thread.load
+    return dict(loads)
 
 
 def _used_by_host(reading: HostReading, before: HostSample, cpus: CpuSet) -> float:

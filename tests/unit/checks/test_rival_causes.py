@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from support.hosts import cpus, process
 from support.hosts import guest as guest_
+from support.made_up.checks.check_cases_cpus import beside
 from support.made_up.checks.check_cases_hosts import main_loop
 from support.made_up.checks.check_cases_network import counters, nics, softnet
 from support.made_up.readings import Seen, counted, delayed, findings, nic, placed, reading
@@ -293,3 +294,28 @@ def waiting_services(guest=None, waited=0.0, **more):
 def test_a_weight_of_the_services_takes_no_time_that_guests_need(of, takes):
     lines = [each.line for each in named(of, "housekeeping-pressure").remedies]
     assert ("systemctl set-property system.slice CPUWeight=1000" in lines) == takes
+
+
+def daemon(realtime):
+    """Its threads use 90 % of a CPU on those of the vCPUs."""
+    made = process(70, 90.0, "4-7")
+    return replace(made, threads=tuple(replace(each, realtime=realtime) for each in made.threads))
+
+
+def with_realtime(of):
+    (guest,) = of.snapshot.guests
+    vcpus = tuple(replace(vcpu, thread=replace(vcpu.thread, realtime="fifo")) for vcpu in guest.vcpus)
+    return replace(of, snapshot=replace(of.snapshot, guests=(replace(guest, vcpus=vcpus),)))
+
+
+@pytest.mark.parametrize(
+    ("of", "helps"),
+    [
+        (beside(1800, processes=(daemon(""),)), True),
+        (beside(1800, processes=(daemon("fifo"),)), False),
+        (with_realtime(beside(1800)), False),
+    ],
+)
+def test_a_weight_moves_no_real_time_thread(of, helps):
+    found = named(of, "host-delays-vcpus")
+    assert (bool(found.remedies), found.is_fixable) == (helps, helps)
