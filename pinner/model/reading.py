@@ -172,7 +172,7 @@ class HostSample:
     sockets: tuple[UdpSocket, ...] = ()
     idle: tuple[IdleState, ...] = ()
     threads: Mapping[int, ThreadTimes] = field(default_factory=dict)
-    """By id, those of guests and of the kernel."""
+    """By id, those of guests, of the programs in their units, and of the kernel."""
     throttled: Mapping[str, Throttled] = field(default_factory=dict)
     """By path below the mount: cgroups of guests and services that their own limit stopped, and guests' parts."""
     cgroups: Mapping[int, str] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from pinner.host.settings.irqs import MAX_IRQS, name_of
 from pinner.host.settings.row import AskGuests
 from pinner.model.errors import Busy
 from pinner.model.guest.guest import Guest
-from pinner.model.machine.process import is_another_pinner, is_known_placer
+from pinner.model.machine.process import is_another_pinner, is_known_placer, is_service
 from pinner.model.reading import (
     GuestSoftirqs,
     HostDetails,
@@ -138,8 +138,11 @@ def _placers(snapshot: Snapshot) -> Iterator[int]:
 
 
 def _tids(snapshot: Snapshot) -> Iterator[int]:
-    kernel = (process for process in snapshot.processes if process.kernel)
-    yield from (thread.tid for process in kernel for thread in process.threads)
+    """Those of the kernel, of guests, and of the programs in guests' units, such as virtiofsd."""
+    guests = {guest.pid for guest in snapshot.guests}
+    units = {process.unit for process in snapshot.processes if process.pid in guests and not is_service(process.unit)}
+    others = (each for each in snapshot.processes if each.kernel or (each.unit and each.unit in units))
+    yield from (thread.tid for process in others for thread in process.threads)
     yield from _guest_tids(snapshot)
 
 

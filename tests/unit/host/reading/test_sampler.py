@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.hosts import cpus, guest, snapshot
+from support.hosts import cpus, guest, process, snapshot
 from support.made_up.readings import host
 from support.roots import write
 
@@ -90,6 +90,18 @@ def test_idle_states_pressure_times_and_swap(tmp_path):
     assert read_spare(root) == {3: 66 * 1000 // os.sysconf("SC_CLK_TCK")}
     assert read_times(root, [70, 71, 72]) == {70: ThreadTimes(100, 200)}
     assert read_swapped(root, [70, 72]) == {70: 2048}
+
+
+def test_the_threads_of_a_guests_helpers_are_sampled(tmp_path):
+    """Such as virtiofsd: they are in the guest's unit, and no processes of the host."""
+    unit = "machine-qemu\\x2d1\\x2dg1.scope"
+    processes = [replace(process(pid, 1.0, "0"), unit=unit) for pid in (GUEST.pid, 80)]
+    processes += [replace(process(81, 1.0, "0"), unit=""), process(82, 1.0, "0")]
+    root = write(tmp_path, {f"proc/{each.pid}/schedstat": "100 200 3\n" for each in processes})
+    taken = snapshot(host(), [GUEST], processes=processes)
+    assert set(take_reading(root, taken, 0.0).now.threads) == {GUEST.pid, 80}
+    in_a_service = [replace(each, unit="libvirtd.service") for each in processes]
+    assert set(take_reading(root, replace(taken, processes=tuple(in_a_service)), 0.0).now.threads) == {GUEST.pid}
 
 
 def test_settings_weights_and_storage_of_a_host_without_them(tmp_path):
