@@ -38,35 +38,43 @@ _MOST = 26_214_400
 _PER_SECOND = 1.0
 _SHARE_OF_MEMORY = 4
 """UDP gets at most a fourth of the host's memory."""
-_Limit = Literal["CPU", "rmem_default", "rmem_max", "SO_RCVBUF", "former", ""]
-"""What makes a receive buffer full; CPU: a limit of its unit; former: what the kernel allowed when its program began;
-empty: not known."""
+_Limit = Literal["CPU", "reader", "rmem_default", "rmem_max", "SO_RCVBUF", "former", ""]
+"""What makes a receive buffer full; CPU: a limit of its unit; reader: its program reads too slowly; former: what the
+kernel allowed when its program began; empty: not known."""
 
 
 class _Buffers:
-    """Which limit the receive buffers of programs meet, and what lifts it."""
+    """Which limit the receive buffers of sockets, by inode, meet, and what lifts it."""
 
     def __init__(self, reading: HostReading) -> None:
         self._reading, self._stopped = reading, of_services(reading).stopped
+        self._owners = reading.details.socket_owners
+        self._unread = [{each.inode: each.unread for each in sample.sockets} for sample in reading.samples]
 
-    def _limit(self, owner: SocketOwner | None) -> _Limit:
+    def _limit(self, inode: int) -> _Limit:
+        owner = self._owners.get(inode)
         if owner and self._stopped.get(owner.unit, 0.0) >= WARN_PERCENT:
             return "CPU"
         size = owner.receive_buffer if owner else 0
         if not size:
             return ""
+        if all(2 * unread.get(inode, 0) >= size for unread in self._unread):
+            return "reader"  # a burst fills it for a moment
         if size == number(self._reading.details.settings, f"{_NET}/rmem_default"):
             return "rmem_default"
         if size == 2 * (sysctl_now(self._reading, RMEM_MAX) or 0):
             return "rmem_max"
         return "former" if size in (_FIRST, 2 * _FIRST) else "SO_RCVBUF"
 
-    def words(self, owner: SocketOwner) -> str:
+    def words(self, inode: int, owner: SocketOwner) -> str:
         """A program that asks for the same number by itself looks the same."""
         own = f"its own SO_RCVBUF is the limit ({owner.receive_buffer // 2} bytes)"
-        match self._limit(owner):
+        match self._limit(inode):
             case "CPU":
                 return f": a CPU limit stops {owner.unit} {self._stopped[owner.unit]:.3g} % of the time"
+            case "reader":
+                first, *_, last = (unread[inode] for unread in self._unread)
+                return f": its program reads too slowly ({last} bytes are unread, {first} at first)"
             case "rmem_default":
                 size = owner.receive_buffer
                 return f": its program asks for no receive buffer and has rmem_default ({size} bytes), or {own}"
@@ -78,9 +86,9 @@ class _Buffers:
                 return f": {own}"
         return ""
 
-    def remedies(self, owner: SocketOwner | None) -> Iterator[Remedy]:
+    def remedies(self, inode: int) -> Iterator[Remedy]:
         """A program has its buffer since it began."""
-        limit, most = self._limit(owner), sysctl_now(self._reading, RMEM_MAX)
+        owner, limit, most = self._owners.get(inode), self._limit(inode), sysctl_now(self._reading, RMEM_MAX)
         lines: tuple[Remedy, ...] = ()
         if limit in ("", "rmem_max"):
             lines = planned_sysctl(RMEM_MAX, most or 0)
@@ -93,8 +101,8 @@ class _Buffers:
             where = f"{ROOT}, where a stop of {unit} does no harm; it starts no job of a user anew, as cron does not"
             yield Remedy(f"systemctl restart {quote(unit)}", where)
 
-    def targets(self, owners: list[SocketOwner | None]) -> tuple[Target, ...]:
-        by_rmem_max = any(self._limit(owner) in ("", "rmem_max") for owner in owners)
+    def targets(self, inodes: list[int]) -> tuple[Target, ...]:
+        by_rmem_max = any(self._limit(inode) in ("", "rmem_max") for inode in inodes)
         return (SYSCTLS[RMEM_MAX].target,) if by_rmem_max else ()
 
 
@@ -106,9 +114,11 @@ def _buffer_errors(reading: HostReading) -> Iterator[Found]:
         if not (lost := grown_counters(reading, BUFFER_ERRORS)):
             return
         sockets = sorted(_dropping(reading), key=lambda each: -each[1])
-        owners = [reading.details.socket_owners.get(socket.inode) for socket, _ in sockets[:MANY]] or [None]
+        owners = reading.details.socket_owners
+        # Without a socket, what bounds the buffers is not known.
+        inodes = [socket.inode for socket, _ in sockets[:MANY]] or [0]
         buffers = _Buffers(reading)
-        remedies = (line for owner in owners for line in buffers.remedies(owner))
+        remedies = (line for inode in inodes for line in buffers.remedies(inode))
         yield Found(
             host_subject(reading),
             "UDP sockets of the host drop packets, because their receive buffers are full",
@@ -116,14 +126,16 @@ def _buffer_errors(reading: HostReading) -> Iterator[Found]:
                 *rates(lost, reading.seconds, "packets"),
                 Evidence("rmem_max", sysctl_now(reading, RMEM_MAX) or 0, "bytes"),
                 *(
-                    Evidence(f"socket {socket.address}", f"{owner.name} ({owner.pid}){buffers.words(owner)}")
-                    for (socket, _), owner in zip(sockets, owners, strict=False)
-                    if owner
+                    Evidence(
+                        f"socket {socket.address}", f"{owner.name} ({owner.pid}){buffers.words(socket.inode, owner)}"
+                    )
+                    for socket, _ in sockets[:MANY]
+                    if (owner := owners.get(socket.inode))
                 ),
                 *([Evidence("other sockets", others)] if (others := len(sockets[MANY:])) else ()),
             ),
             tuple(dict.fromkeys(remedies)),
-            targets=buffers.targets(owners),
+            targets=buffers.targets(inodes),
         )
 
     yield from find_each([reading], host_subject, find)
@@ -146,7 +158,7 @@ def _socket_drops(reading: HostReading) -> Iterator[Found]:
         owner = reading.details.socket_owners.get(socket.inode)
         is_full = bool(grown_counters(reading, BUFFER_ERRORS) or not grown_counters(reading, _ERRORS))
         whose = f"{owner.name} ({owner.pid})" if owner else f"user {socket.user}"
-        why = buffers.words(owner) if owner and is_full else ""
+        why = buffers.words(socket.inode, owner) if owner and is_full else ""
         yield Found(
             _subject(dropping),
             f"the UDP socket at {socket.address} of {whose} drops packets"
@@ -157,8 +169,8 @@ def _socket_drops(reading: HostReading) -> Iterator[Found]:
                 Evidence("receive buffer", owner.receive_buffer if owner else 0, "bytes"),
                 Evidence("rmem_max", sysctl_now(reading, RMEM_MAX) or 0, "bytes"),
             ),
-            tuple(buffers.remedies(owner)) if is_full else (),
-            targets=buffers.targets([owner]) if is_full else (),
+            tuple(buffers.remedies(socket.inode)) if is_full else (),
+            targets=buffers.targets([socket.inode]) if is_full else (),
         )
 
     yield from find_each(_dropping(reading), _subject, find)
@@ -178,15 +190,19 @@ def _memory_full(reading: HostReading) -> Iterator[Found]:
         if lost := grown_counters(reading, _MEMORY_ERRORS):
             bounds = _pages(reading)
             shown = " ".join(map(str, bounds)) or "not known"
+            used = [sample.counters["UdpMemPages"] for sample in reading.samples if "UdpMemPages" in sample.counters]
+            # The memory limit of a cgroup drops packets, too.
+            is_udps = not bounds or not used or 2 * max(used) >= bounds[0]
+            why = "the memory of UDP is full" if is_udps else "a memory limit leaves none for them: UDP uses little"
             yield Found(
                 host_subject(reading),
-                "UDP sockets of the host drop packets, because the memory of UDP is full",
+                f"UDP sockets of the host drop packets, because {why}",
                 (
                     *rates(lost, reading.seconds, "packets"),
                     Evidence("in use", reading.now.counters.get("UdpMemPages", 0), "pages"),
                     Evidence("udp_mem", shown, "pages" if bounds else ""),
                 ),
-                tuple(_more_memory(reading, bounds)),
+                tuple(_more_memory(reading, bounds)) if is_udps else (),
             )
 
     yield from find_each([reading], host_subject, find)
@@ -234,7 +250,8 @@ def _send_errors(reading: HostReading) -> Iterator[Found]:
             wanted = {"wmem_max": _MOST, "wmem_default": DEFAULT_BUFFER}
             yield Found(
                 host_subject(reading),
-                "programs of the host cannot send UDP packets, because their send buffers are full",
+                "programs of the host cannot send UDP packets, because their send buffers, or the queue of a card, are "
+                "full",
                 (
                     *rates(lost, reading.seconds, "packets"),
                     *(Evidence(name, size, "bytes") for name, size in sizes.items() if size is not None),

@@ -90,6 +90,20 @@ def test_no_buffer_is_enlarged_for_a_service_that_a_cpu_limit_stops():
     assert {lines(each) == [] and not each.is_fixable for each in found.values()} == {True}
 
 
+@pytest.mark.parametrize(("first", "last", "is_slow"), [(150_000, 200_000, True), (4096, 200_000, False)])
+def test_no_buffer_is_enlarged_for_a_program_that_does_not_read(first, last, is_slow):
+    """A burst fills the buffer for a moment."""
+    of = host(DEFAULT, UdpRcvbufErrors=9)
+    samples = (
+        replace(each, sockets=tuple(replace(socket, unread=unread) for socket in each.sockets))
+        for each, unread in zip(of.samples, (first, last), strict=True)
+    )
+    found = known(replace(of, samples=tuple(samples)))
+    why = "drops packets: its program reads too slowly (200000 bytes are unread, 150000 at first)"
+    assert found["udp-socket-drops"].message.endswith(why) == is_slow
+    assert {lines(each) == [] and not each.is_fixable for each in found.values()} == {is_slow}
+
+
 def test_sockets_without_end_do_not_hide_the_finding():
     of = host(DEFAULT, UdpRcvbufErrors=9)
     owner = SocketOwner(70, "x" * 15, f"{'u' * 200}.service", 2 * 212_992)
@@ -129,8 +143,27 @@ def test_no_buffer_is_enlarged_for_packets_that_another_limit_drops(other):
     assert lines(found["udp-socket-drops"]) == []
 
 
+def memory(*pages, settings=SETTINGS):
+    """A host that drops packets without memory for them; UDP used so many pages in each sample."""
+    of = host(settings=settings, UdpMemErrors=40, UdpInErrors=40, UdpRcvbufErrors=0)
+    samples = (
+        replace(each, counters={**each.counters, "UdpMemPages": used})
+        for each, used in zip(of.samples, pages, strict=True)
+    )
+    return known(replace(of, samples=tuple(samples)))["udp-memory-full"]
+
+
+@pytest.mark.parametrize(("pages", "is_udps"), [((1000, 49_000), False), ((50_000, 1000), True)])
+def test_udp_gets_no_more_memory_where_it_uses_little(pages, is_udps):
+    """The memory limit of a cgroup drops packets, too."""
+    found = memory(*pages)
+    why = "the memory of UDP is full" if is_udps else "a memory limit leaves none for them: UDP uses little"
+    assert found.message == f"UDP sockets of the host drop packets, because {why}"
+    assert bool(lines(found)) == is_udps
+
+
 def test_the_memory_of_udp_is_full():
-    found = known(host(UdpMemErrors=40, UdpInErrors=40, UdpRcvbufErrors=0))["udp-memory-full"]
+    found = memory(200_000, 290_000)
     assert found.severity == "critical"
     assert lines(found) == [
         "sysctl -w net.ipv4.udp_mem='200000 400000 600000'",
@@ -139,15 +172,14 @@ def test_the_memory_of_udp_is_full():
     assert {each.name: each.value for each in found.evidence} == {
         "UdpMemErrors": 40,
         "UdpMemErrors rate": 20.0,
-        "in use": 1000,
+        "in use": 290_000,
         "udp_mem": "100000 200000 300000",
     }
 
 
 @pytest.mark.parametrize("udp_mem", ["1000000 2000000 3000000", "", "odd", "1 2"])
 def test_udp_gets_no_more_than_a_quarter_of_the_memory(udp_mem):
-    of = host(settings={"proc/sys/net/ipv4/udp_mem": udp_mem}, UdpMemErrors=40)
-    assert lines(known(of)["udp-memory-full"]) == []
+    assert lines(memory(10**6, 10**6, settings={"proc/sys/net/ipv4/udp_mem": udp_mem})) == []
 
 
 @pytest.mark.parametrize(
@@ -178,6 +210,7 @@ def test_errors_with_a_full_buffer_are_one_finding():
 
 def test_packets_that_cannot_be_sent():
     found = known(host(UdpSndbufErrors=8))["udp-send-errors"]
+    assert found.message.endswith("because their send buffers, or the queue of a card, are full")
     assert lines(found) == [
         "sysctl -w net.core.wmem_max=26214400",
         "net.core.wmem_max = 26214400",
