@@ -7,7 +7,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from pinner.checks.common import NotKnown, find_each, flavor, grown, number, sysctl_now
-from pinner.model.cpuset import union
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
 from pinner.model.machine.process import Thread, cgroup_with_parents, host_unit
 from pinner.model.outcome.check import Evidence, Found, Remedy, Subject
@@ -187,12 +187,16 @@ def _threads(guest: Guest, cgroups: Mapping[int, str]) -> Iterator[tuple[str, Th
 
 def _has_room(reading: HostReading, threads: Iterable[Thread], waiting: Iterable[Waiting]) -> bool:
     """Whether the CPUs of the threads had the time that the limits took."""
-    before, now = reading.before or HostSample(), reading.now
-    cpus = [
-        cpu for cpu in union(thread.affinity for thread in threads) if cpu in before.spare_ms and cpu in now.spare_ms
-    ]
-    spare = sum(now.spare_ms[cpu] - before.spare_ms[cpu] for cpu in cpus) / reading.seconds / 10
-    return spare >= sum(each.limited for each in waiting)
+    return idle(reading, union(thread.affinity for thread in threads)) >= sum(each.limited for each in waiting)
+
+
+def idle(reading: HostReading, cpus: CpuSet) -> float:
+    """How long threads could have run on these CPUs, in per cent of one CPU."""
+    before, now = (
+        {cpu: ms - each.interrupts_ms.get(cpu, 0) - each.stolen_ms.get(cpu, 0) for cpu, ms in each.spare_ms.items()}
+        for each in (reading.before or HostSample(), reading.now)
+    )
+    return sum(now[cpu] - before[cpu] for cpu in cpus if cpu in before and cpu in now) / reading.seconds / 10
 
 
 def _limits(reading: HostReading, guest: Guest, paths: Iterable[str]) -> Iterable[str]:

@@ -17,7 +17,7 @@ from pinner.checks.common import (
     own_cpus,
     plans,
 )
-from pinner.checks.limits import WARN_PERCENT, Waits, find_limits, split
+from pinner.checks.limits import WARN_PERCENT, Waits, find_limits, idle, split
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, Vcpu
 from pinner.model.guest.guest_numa import GuestTopology
@@ -36,30 +36,48 @@ READY = "Linux: Documentation/scheduler/sched-stats.rst (/proc/<pid>/schedstat);
 def _run_delay(reading: HostReading) -> Iterator[Found]:
     if reading.before is None or not reading.now.threads:  # a kernel without schedstat
         return
-    waits = Waits(reading)
+    waits, is_full = Waits(reading), _is_full(reading, reading.before)
 
     def find(guest: Guest) -> Iterator[Found]:
         delays = {vcpu.id: waits.of(vcpu.thread.tid) for vcpu in guest.vcpus if vcpu.thread}
         slow = {vcpu: delay for vcpu, delay in delays.items() if delay.contention >= WARN_PERCENT}
         if slow:
             worst = max(slow.values(), key=lambda delay: delay.contention)
+            stolen = _stolen(reading, union(vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread))
+            why = f", while a hypervisor takes {stolen:.3g} % of the time of its CPUs" if stolen >= WARN_PERCENT else ""
+            why += ", and guests and the kernel take all CPUs" if is_full else ""
+            is_hopeless = is_full or worst.contention - stolen < WARN_PERCENT
             yield Found(
                 Subject("guest", guest.name),
                 f"{len(slow)} of {len(delays)} vCPUs of guest {guest.name} wait {worst.contention:.3g} % of the time "
-                "for a CPU",
+                f"for a CPU{why}",
                 (
                     *split(worst),
+                    *([Evidence("stolen", stolen, "%")] if stolen else ()),
                     Evidence("slow vCPUs", len(slow)),
                     *(Evidence(f"vCPU {vcpu} run delay", delay.contention, "%") for vcpu, delay in slow.items()),
                 ),
-                (
-                    *plans(NUMA_LOCAL),
-                    Remedy("pinner compare", "as any user, to compare the strategies first"),
-                ),
+                ()
+                if is_hopeless
+                else (*plans(NUMA_LOCAL), Remedy("pinner compare", "as any user, to compare the strategies first")),
                 "critical" if worst.contention >= CRITICAL_PERCENT else None,
             )
 
     yield from find_each(reading.snapshot.guests, lambda guest: Subject("guest", guest.name), find)
+
+
+def _is_full(reading: HostReading, before: HostSample) -> bool:
+    """Whether neither idle time nor that of the host's processes is left to give to a vCPU."""
+    cpus = CpuSet.of(before.spare_ms.keys() & reading.now.spare_ms.keys() & {*reading.snapshot.topology.online})
+    left = idle(reading, cpus) + max(_used_by_host(reading, before, cpus), 0)
+    return bool(cpus) and left < HOST_PERCENT * len(cpus)
+
+
+def _stolen(reading: HostReading, cpus: CpuSet) -> float:
+    """Per cent of these CPUs."""
+    before, now = (sample.stolen_ms for sample in (reading.before or HostSample(), reading.now))
+    known = [now[cpu] - before[cpu] for cpu in cpus if cpu in before and cpu in now]
+    return sum(known) / len(known) / reading.seconds / 10 if known else 0.0
 
 
 def _host_load(reading: HostReading) -> Iterator[Found]:

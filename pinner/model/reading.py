@@ -179,6 +179,10 @@ class HostSample:
     """By thread of a guest, its cgroup where a limit stopped that or one above it."""
     spare_ms: Mapping[int, int] = field(default_factory=dict)
     """By CPU: the time in which no thread ran there (idle, interrupts, stolen)."""
+    interrupts_ms: Mapping[int, int] = field(default_factory=dict)
+    """By CPU: of spare_ms, in interrupts."""
+    stolen_ms: Mapping[int, int] = field(default_factory=dict)
+    """By CPU: of spare_ms, while a hypervisor ran others there."""
     pressure: Mapping[str, float] = field(default_factory=dict)
     """PSI in per cent over 10 s (cpu.some, memory.full, system.slice.cpu.some)."""
     swapped_kib: Mapping[int, int] = field(default_factory=dict)

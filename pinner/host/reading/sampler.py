@@ -94,6 +94,7 @@ def _sample(root: Path, snapshot: Snapshot, ask_guests: AskGuests | None) -> Hos
     times: Mapping[int, ThreadTimes] = read("thread times", lambda: read_times(root, tuple(_tids(snapshot))), {})
     # After the times of the threads: a limit counts what it took when the thread runs again, like these.
     throttled, cgroups = read("CPU limits", lambda: read_throttled(root, tuple(_guest_tids(snapshot))), NO_LIMITS)
+    spare, interrupts, stolen = read("CPU times", lambda: read_cpu_times(root), _CpuTimes({}, {}, {}))
     return HostSample(
         irqs=read("interrupts", lambda: read_irq_counts(root), ()),
         nics=read("counters of network interfaces", lambda: network.read_nic_counters(root), ()),
@@ -104,7 +105,9 @@ def _sample(root: Path, snapshot: Snapshot, ask_guests: AskGuests | None) -> Hos
         threads=times,
         throttled=throttled,
         cgroups=cgroups,
-        spare_ms=read("CPU times", lambda: read_spare(root), {}),
+        spare_ms=spare,
+        interrupts_ms=interrupts,
+        stolen_ms=stolen,
         pressure=read("pressure", lambda: read_pressure(root, mount.folder), {}),
         swapped_kib=read("swapped memory", lambda: read_swapped(root, guests), {}),
         softirqs=read("softirqs of guests", lambda: _softirqs(snapshot, ask_guests), ()),
@@ -210,12 +213,26 @@ def read_idle(root: Path) -> tuple[IdleState, ...]:
     )
 
 
-def read_spare(root: Path) -> Mapping[int, int]:
-    """Milliseconds without a thread: idle, waiting for disks, in interrupts, stolen."""
-    return {
-        cpu: (ticks.idle + ticks.iowait + ticks.irq + ticks.softirq + ticks.steal) * 1000 // procfs.HERTZ
-        for cpu, ticks in procfs.cpu_ticks(root).items()
-    }
+class _CpuTimes(NamedTuple):
+    """In milliseconds, by CPU."""
+
+    spare: Mapping[int, int]
+    """Without a thread: idle, waiting for disks, in interrupts, stolen."""
+    interrupts: Mapping[int, int]
+    stolen: Mapping[int, int]
+
+
+def read_cpu_times(root: Path) -> _CpuTimes:
+    ticks = procfs.cpu_ticks(root)
+
+    def ms(time: Callable[[procfs.CpuTicks], int]) -> Mapping[int, int]:
+        return {cpu: time(each) * 1000 // procfs.HERTZ for cpu, each in ticks.items()}
+
+    return _CpuTimes(
+        ms(lambda each: each.idle + each.iowait + each.irq + each.softirq + each.steal),
+        ms(lambda each: each.irq + each.softirq),
+        ms(lambda each: each.steal),
+    )
 
 
 def read_pressure(root: Path, mount: Path) -> Mapping[str, float]:

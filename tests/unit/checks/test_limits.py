@@ -59,6 +59,14 @@ def test_waiting_beside_a_limit_is_contention():
     assert named(of, "guest-cpu-limit").remedies == ()
 
 
+@pytest.mark.parametrize("lost", ["interrupts_ms", "stolen_ms"])
+def test_no_limit_is_lifted_for_time_that_no_thread_can_have(lost):
+    of = waits(69.6, dict.fromkeys(EACH, 69.5))
+    samples = (replace(each, **{lost: each.spare_ms}) for each in of.samples)
+    assert named(of, "guest-cpu-limit").remedies
+    assert not named(replace(of, samples=tuple(samples)), "guest-cpu-limit").remedies
+
+
 def test_the_time_of_a_limit_above_is_divided_among_the_threads_that_wait():
     of = waits(10.0, {"guest": 30.0}, replace(GUEST, quotas={"global_quota": CpuQuota(20_000)}))
     assert facts(named(of, "guest-cpu-limit"))["by limits"] == pytest.approx(7.5)

@@ -319,3 +319,40 @@ def with_realtime(of):
 def test_a_weight_moves_no_real_time_thread(of, helps):
     found = named(of, "host-delays-vcpus")
     assert (bool(found.remedies), found.is_fixable) == (helps, helps)
+
+
+def crowd(spare_ms, ran=25.0, **lost):
+    """Two guests of 16 vCPUs each float over 16 CPUs. Each vCPU ran so much of the 2 s and waited half of them; each
+    CPU ran no thread for so many ms."""
+    guests = [guest_(number, 16, cpus("0-15")) for number in (1, 2)]
+    tids = [vcpu.thread.tid for guest in guests for vcpu in guest.vcpus]
+    first, last = (
+        HostSample(
+            threads=dict.fromkeys(tids, ThreadTimes(round(at * ran / 50 * SECOND), at * SECOND)),
+            spare_ms=dict.fromkeys(range(16), at * spare_ms),
+            **{name: dict.fromkeys(range(16), at * ms) for name, ms in lost.items()},
+        )
+        for at in (0, 1)
+    )
+    return reading(first, last, guests)
+
+
+FULL = ", and guests and the kernel take all CPUs"
+STOLEN = ", while a hypervisor takes 50 % of the time of its CPUs"
+
+
+@pytest.mark.parametrize(
+    ("of", "why"),
+    [
+        (crowd(1000), ""),
+        # The host's processes take half of each CPU.
+        (crowd(0), ""),
+        (crowd(0, ran=50.0), FULL),
+        (crowd(1000, interrupts_ms=990), FULL),
+        (crowd(1200, ran=20.0, stolen_ms=1000), STOLEN),
+    ],
+)
+def test_no_placement_gives_time_that_the_host_has_not(of, why):
+    found = [each for each in findings(of) if each.code == "vcpu-run-delay"]
+    assert {each.message.partition(" for a CPU")[2] for each in found} == {why}
+    assert {bool(each.remedies) for each in found} == {not why}

@@ -11,11 +11,11 @@ from support.roots import write
 
 from pinner.host.reading.sampler import (
     parse_interrupts,
+    read_cpu_times,
     read_idle,
     read_irq_counts,
     read_pressure,
     read_settings,
-    read_spare,
     read_storage,
     read_swapped,
     read_times,
@@ -87,7 +87,8 @@ def test_idle_states_pressure_times_and_swap(tmp_path):
         3, 2, "C6", 133, True, 99,
     )  # fmt: skip
     assert read_pressure(root, root / "mount") == {"cpu.some": 1.5, "system.slice.cpu.some": 12.0}
-    assert read_spare(root) == {3: 66 * 1000 // os.sysconf("SC_CLK_TCK")}
+    ticks = [{3: count * 1000 // os.sysconf("SC_CLK_TCK")} for count in (66, 13, 8)]
+    assert [*read_cpu_times(root)] == ticks
     assert read_times(root, [70, 71, 72]) == {70: ThreadTimes(100, 200)}
     assert read_swapped(root, [70, 72]) == {70: 2048}
 
