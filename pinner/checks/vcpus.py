@@ -46,7 +46,8 @@ def _run_delay(reading: HostReading) -> Iterator[Found]:
             stolen = _stolen(reading, union(vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread))
             why = f", while a hypervisor takes {stolen:.3g} % of the time of its CPUs" if stolen >= WARN_PERCENT else ""
             why += ", and guests and the kernel take all CPUs" if is_full else ""
-            is_hopeless = is_full or worst.contention - stolen < WARN_PERCENT
+            why += ", while it is migrating" if guest.is_migrating else ""
+            is_hopeless = is_full or guest.is_migrating or worst.contention - stolen < WARN_PERCENT
             yield Found(
                 Subject("guest", guest.name),
                 f"{len(slow)} of {len(delays)} vCPUs of guest {guest.name} wait {worst.contention:.3g} % of the time "

@@ -356,3 +356,12 @@ def test_no_placement_gives_time_that_the_host_has_not(of, why):
     found = [each for each in findings(of) if each.code == "vcpu-run-delay"]
     assert {each.message.partition(" for a CPU")[2] for each in found} == {why}
     assert {bool(each.remedies) for each in found} == {not why}
+
+
+def test_no_plan_moves_a_guest_that_migrates():
+    guest = replace(placed("6-9"), state="migrating")
+    other = guest_(2, 2, cpus("0-15"))
+    found = [each for each in findings(reading(*delayed(guest, 30.0), [guest, other])) if each.subject.name == "g1"]
+    (waits,) = (each for each in found if each.code == "vcpu-run-delay")
+    assert waits.message == "4 of 4 vCPUs of guest g1 wait 30 % of the time for a CPU, while it is migrating"
+    assert waits.remedies == ()
