@@ -92,6 +92,26 @@ def test_with_a_damaged_record_of_the_metadata_all_pins_of_the_guest_are_pinners
     assert journal.recorded_pins([WEB]) == RecordedPins(frozenset({WEB}))
 
 
+@pytest.mark.parametrize(("damaged", "parts"), [("vcpu", {OTHER}), ("metadata", {WEB, OTHER})])
+def test_a_damaged_record_of_a_guest_costs_no_other_guest_its_pins(journal, damaged, parts):
+    """If the journal could not be read, all live pins of the host would count as pinner's."""
+    for run, guest in (("run-1", WEB), ("run-2", OTHER)):
+        carry_out(journal, run, "undone", guest=guest)
+        name_pins(journal, run, 0, guest=guest, by_hand=False, state="undone")
+    query = text("UPDATE entries SET change = '{' || change WHERE run = 'run-1' AND kind = :kind")
+    write(journal._engine, lambda connection: connection.execute(query, {"kind": damaged}))
+    recorded = journal.recorded_pins([WEB, OTHER])
+    assert recorded == RecordedPins(parts=frozenset((guest, "vcpu", 0) for guest in parts))
+
+
+def test_a_damaged_record_of_a_guest_costs_no_other_guest_the_pins_of_its_definition(journal):
+    carry_out(journal, "run-1", "done", persist=True)
+    write(journal._engine, lambda connection: connection.execute(text("UPDATE entries SET change = '{' || change")))
+    carry_out(journal, "run-2", "done", persist=True, guest=OTHER)
+    recorded = journal.recorded_pins([WEB, OTHER])
+    assert (recorded.placed, (OTHER, "vcpu", 0, cpus("4")) in recorded.persisted) == ({WEB, OTHER}, True)
+
+
 def test_pins_in_a_definition_that_were_placed_by_hand_are_pinners(journal):
     carry_out(journal, "run-1", "done", persist=True)
     name_pins(journal, "run-1", 0)
