@@ -32,11 +32,20 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
 
     1. A guest keeps its recorded or current CPUs, where they are free slots, one for each vCPU. So a second plan
     changes nothing.
-    2. Guests that are bound, or wider than every node, take the first slots of the best nodes (node_choice).
+    2. Guests that are bound, or wider than every node, take the first slots of the best nodes (node_choice); the wide
+    ones after all others where fewer guests are left over then.
     3. The others are packed (guest_packing).
     4. For a guest left over, one or two others move (``displaced``), or all packed guests anew, where more fit then.
     """
     context = kept_apart(context, pool)
+    allocation = _allocated(context, pool)
+    is_wide = FreeCpus(context, pool).is_wide
+    if allocation.unplaced and any(guest.uuid in allocation.places and is_wide(guest) for guest in context.guests):
+        return min(allocation, _allocated(context, pool, wide_last=True), key=lambda each: len(each.unplaced))
+    return allocation
+
+
+def _allocated(context: Context, pool: CpuSet, *, wide_last: bool = False) -> Allocation:
     free_cpus = FreeCpus(context, pool)
     empty, staying = free_cpus.cores, _staying(context, free_cpus)
     places = dict(staying)
@@ -44,7 +53,7 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     for guest in context.guests:
         if free_cpus.is_packed(guest):
             together.append(guest)
-        elif guest.uuid not in places:
+        elif guest.uuid not in places and not (wide_last and free_cpus.is_wide(guest)):
             with suppress(NoFit):
                 places[guest.uuid] = free_cpus.take_best(guest)
     waiting = [guest for guest in together if guest.uuid not in places]

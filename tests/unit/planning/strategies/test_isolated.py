@@ -231,3 +231,11 @@ def test_the_isolated_cpus_of_a_guest_without_a_place_stay_its_own(
     made = plan(snapshot(plain(16, isolated="8-15"), guests, [process(300, 40.0, "0-7")]), "s", Request(strategy))
     assert [left.target.name for left in made.unplaced] == ["g1"]
     assert (vcpu_cpus(made), made.worse) == ({"g5": expected}, "")
+
+
+def test_one_guest_wider_than_a_node_does_not_take_the_cpus_of_three_small_ones() -> None:
+    sizes = {1: (6, 1), 2: (1, 3), 3: (6, 3), 4: (1, 3), 6: (1, 2)}
+    found = [guest(n, size, cpus("0-11"), memory={node: 2 * GIB}) for n, (size, node) in sizes.items()]
+    host = snapshot(plain(12, 4, isolated="2,5,7-8,10-11"), found, [process(300, 5.0, "0-1,3-4,6,9")])
+    made = plan(host, "s", Request("isolated"))
+    assert [left.target.name for left in made.unplaced] == ["g1", "g3"]
