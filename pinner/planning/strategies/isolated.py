@@ -21,7 +21,7 @@ from pinner.planning.available.roles import Resolved
 from pinner.planning.request.context import Context
 from pinner.planning.strategies import rules
 from pinner.planning.strategies.allocator.cpu_allocator import Allocation, allocate
-from pinner.planning.strategies.allocator.free_cpus import GuestAllocation
+from pinner.planning.strategies.allocator.free_cpus import GuestAllocation, is_pinned
 from pinner.planning.strategies.allocator.improvement import improved
 from pinner.planning.strategies.live_sets import allocated
 from pinner.planning.strategies.single_moves import SingleMoves
@@ -59,7 +59,7 @@ def place(context: Context, resolved: Resolved) -> Answer:
     allocation = allocate(context, free)
     lacking = resolved.roles.vcpu - free
     if lacking and context.request.isolation == "live" and (allocation.unplaced or not free):
-        live = min(_live_answers(context, resolved), key=lambda answer: len(answer.unplaced))
+        live = _settled(context, resolved)
         if not free or (not live.blocked and len(live.unplaced) < len(allocation.unplaced)):
             return live
     if lacking and not free:
@@ -173,6 +173,27 @@ _NOTE = (
     "Live until the next boot or until the guest stops: load balancing and unbound kernel work leave the CPUs. Their "
     "tick (nohz_full), RCU callbacks (rcu_nocbs) and managed interrupts stay."
 )
+
+
+def _settled(context: Context, resolved: Resolved) -> Answer:
+    """The emulators' CPUs, and those that guests without a partition keep, are chosen after those of vCPUs. Beside them
+    another guest may have room: the next plan would find it."""
+    live = min(_live_answers(context, resolved), key=_count)
+    # Guests that have moved once do not move again in the same plan.
+    stay = any(is_pinned(guest, context.recorded(guest) or context.current(guest)) for guest in context.guests)
+    request = replace(context.request, moves=0) if stay else context.request
+    while live.unplaced and not live.blocked:
+        places = {want.target.key: want.cpus for want in live.wanted if want.state is None}
+        beside = replace(context, request=request, places={**context.places, **places})
+        again = min(_live_answers(beside, resolved), key=_count)
+        if again.blocked or len(again.unplaced) >= len(live.unplaced):
+            break
+        live = again
+    return live
+
+
+def _count(answer: Answer) -> int:
+    return len(answer.unplaced)
 
 
 def _live_answers(context: Context, resolved: Resolved) -> Iterator[Answer]:
