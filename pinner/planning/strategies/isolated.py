@@ -8,7 +8,7 @@ threads, which cannot run outside: with one CPU, the kernel need not balance the
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest
@@ -217,25 +217,58 @@ def _one_each(masks: Iterable[CpuSet]) -> CpuSet:
     return CpuSet.of(map(max, masks))
 
 
+class _Trial(NamedTuple):
+    context: Context
+    roles: Roles
+    allocation: Allocation
+    emulators: Mapping[str, CpuSet]
+    lacking: tuple[LeftOut, ...]
+    """Guests with CPUs for their vCPUs alone, and the one whose partition would take the last CPUs."""
+
+    @classmethod
+    def of(cls, context: Context, resolved: Resolved, roles: Roles, whole: CpuSet) -> "_Trial":
+        moves = SingleMoves.of(context, Isolated())
+        trial = cls(context, *allocated(context, resolved, roles, moves), ())
+        without = _without_emulator_cpu(context, trial.allocation.places, trial.emulators)
+        return trial._replace(lacking=(*without, *_without_rest(context, trial.scopes, whole)))
+
+    @property
+    def scopes(self) -> dict[str, CpuSet]:
+        places = self.allocation.places
+        return {uuid: cpus | CpuSet.of(places[uuid].cpus.values()) for uuid, cpus in self.emulators.items()}
+
+    def settled(self, resolved: Resolved, roles: Roles, whole: CpuSet) -> tuple["_Trial", list[LeftOut]]:
+        """With the guests left out. None moves for one that gets no partition."""
+        trial, left_out = self, [*self.lacking]
+        while trial.lacking:
+            again = _Trial.of(_without(trial.context, trial.lacking), resolved, roles, whole)
+            if again._served < trial._served:
+                break
+            trial = again
+            left_out += trial.lacking
+        return trial, [*trial.allocation.unplaced, *left_out]
+
+    @property
+    def _served(self) -> int:
+        return len(self.allocation.places) - len(self.lacking)
+
+
 def _with_partitions(context: Context, resolved: Resolved, kept: CpuSet, blocked: str = "") -> Answer:
     """No scope gets ``kept``."""
     roles, slice_ = replace(resolved.roles, vcpu=resolved.roles.vcpu - context.allocatable.unbalanced), _slice(context)
     fit, unplaced = (context, []) if blocked else _divided(context, slice_)
-    free = replace(roles, emulator=roles.emulator - kept, vcpu=roles.vcpu - kept)
-    free, allocation, emulators = allocated(fit, resolved, free, SingleMoves.of(fit, Isolated()))
-    roles = replace(free, emulator=free.emulator | (roles.emulator & kept), vcpu=free.vcpu | (roles.vcpu & kept))
-    why = f"; CPUs {kept} are left to guests without a partition" if kept else ""
-    left_out = (*allocation.unplaced, *_without_emulator_cpu(fit, allocation.places, emulators))
-    unplaced += (replace(left, why=f"{left.why}{why}") for left in left_out)
     whole = context.allocatable.for_guests(
         context.allocatable.online - context.allocatable.isolated - roles.housekeeping - context.allocatable.restricted
     )
-    scopes = {uuid: cpus | CpuSet.of(allocation.places[uuid].cpus.values()) for uuid, cpus in emulators.items()}
-    if not blocked:
-        unplaced += _without_rest(fit, scopes, whole)
+    free = replace(roles, emulator=roles.emulator - kept, vcpu=roles.vcpu - kept)
+    trial, left_out = _Trial.of(fit, resolved, free, whole).settled(resolved, free, whole)
+    free, allocation, emulators = trial.roles, trial.allocation, trial.emulators
+    roles = replace(free, emulator=free.emulator | (roles.emulator & kept), vcpu=free.vcpu | (roles.vcpu & kept))
+    why = f"; CPUs {kept} are left to guests without a partition" if kept else ""
+    unplaced += (replace(left, why=f"{left.why}{why}") for left in left_out)
     others = {left.target for left in unplaced}
-    guests = [guest for guest in fit.guests if guest.target not in others]
-    scopes = {guest.uuid: scopes[guest.uuid] for guest in guests}
+    guests = [guest for guest in trial.context.guests if guest.target not in others]
+    scopes = {guest.uuid: trial.scopes[guest.uuid] for guest in guests}
     wanted = list(place_host_processes(context, roles))
     for guest in guests:
         where = allocation.places[guest.uuid]
@@ -286,8 +319,12 @@ def _divided(context: Context, slice_: str) -> tuple[Context, list[LeftOut]]:
             here = guest.cgroups[0].path
             why = f"it is in {here}, the other guests' partitions are in {slice_}: two slices cannot share CPUs"
             unplaced.append(LeftOut(guest.target, why))
+    return _without(context, unplaced), unplaced
+
+
+def _without(context: Context, unplaced: Iterable[LeftOut]) -> Context:
     others = {left.target for left in unplaced}
-    return replace(context, guests=tuple(g for g in context.guests if g.target not in others)), unplaced
+    return replace(context, guests=tuple(guest for guest in context.guests if guest.target not in others))
 
 
 def _without_rest(context: Context, scopes: Mapping[str, CpuSet], whole: CpuSet) -> list[LeftOut]:

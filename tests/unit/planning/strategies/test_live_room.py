@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from support.hosts import GIB, KERNEL, cpus, guest, interleaved, process, snapshot
+from support.hosts import GIB, KERNEL, applied, cpus, guest, interleaved, plain, process, snapshot
 from support.values import MEMBER
 
+from pinner.model.change import StateChange
+from pinner.model.cpuset import union
 from pinner.model.guest.guest import Cgroup, OperatorPin
+from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
@@ -54,3 +57,39 @@ def test_a_guest_gets_the_room_that_is_left_once_the_emulators_have_theirs(
 ) -> None:
     made = plan(host, "s", Request("isolated", isolation="live", smt=smt))
     assert [each.target.name for each in made.unplaced] == left
+
+
+def _with_partitions(host: Snapshot, made: Plan) -> Snapshot:
+    states = {change.target.owner: change.after for change in made.changes if isinstance(change, StateChange)}
+    isolated = union(state.cpus for state in states.values() if getattr(state, "kind", "") == "isolated")
+    after, kernel = applied(host, made), replace(host.topology.kernel, unbound=states[""])
+    guests = tuple(
+        replace(each, cgroups=tuple(replace(at, state=states.get(at.path, at.state)) for at in each.cgroups))
+        for each in after.guests
+    )
+    cores = tuple(replace(cpu, isolated=cpu.id in isolated) for cpu in after.topology.cpus)
+    return replace(after, guests=guests, topology=replace(after.topology, kernel=kernel, cpus=cores))
+
+
+def test_the_guest_that_would_take_the_last_cpus_leaves_them_to_others() -> None:
+    mask = cpus("0-1,3,6-7,9")
+    sizes = {1: 8, 2: 8, 3: 6, 4: 1, 5: 1, 7: 6, 8: 6}
+    guests = [guest(number, size, cpus("0-11"), cgroups=_cgroups(number)) for number, size in sizes.items()]
+    guests.append(guest(6, 6, mask, restriction=mask, cgroups=_cgroups(6)))
+    daemons = [process(300 + number, load, "0-11") for number, load in enumerate((5.0, 5.0, 5.0, 200.0))]
+    host = snapshot(plain(12, 1, kernel=replace(KERNEL, unbound=cpus("0-11"))), guests, daemons)
+    made = plan(host, "s", Request("isolated", isolation="live"))
+    assert [left.target.name for left in made.unplaced if left.target.name in ("g4", "g5")] == []
+
+
+def test_no_guest_moves_for_one_that_gets_no_partition() -> None:
+    found = {1: (1, 0), 2: (2, 0), 3: (8, 1), 4: (6, 0), 5: (2, 0), 6: (1, 1), 7: (8, 0), 8: (8, 1)}
+    guests = [
+        guest(number, size, cpus("0-7"), memory={node: 2 * GIB}, cgroups=_cgroups(number))
+        for number, (size, node) in found.items()
+    ]
+    daemons = [process(300 + number, load, "0-7") for number, load in enumerate((200.0, 50.0, 200.0, 200.0))]
+    host = snapshot(plain(8, 2, kernel=replace(KERNEL, unbound=cpus("0-7"))), guests, daemons)
+    request = Request("isolated", isolation="live", smt="isolate")
+    second = plan(_with_partitions(host, plan(host, "s", request)), "s", request)
+    assert [str(change.target) for change in second.changes] == []
