@@ -99,8 +99,7 @@ def settled(strategies: Mapping[str, Strategy], context: Context, made: _Make) -
     sizes, unplaced, more = Sizes(context), len(plan.unplaced), list[_Settled]()
     if unplaced:
         stand = sizes.standing() if plan.changes else ()
-        same = _made_of(strategies, stand, made, lambda same: not same.changes and len(same.unplaced) < unplaced)
-        if stands := next(same, None):
+        if stands := next(_made_of(strategies, stand, made, partial(_keeps, plan)), None):
             return stands
         more = _with_room(strategies, sizes, plan, made)
         context, plan = next((each for each in more if not harmed(each[1].objective)), (context, plan))
@@ -210,7 +209,7 @@ def _with_new_sets(strategies: Mapping[str, Strategy], context: Context, made: _
 def _with_room(strategies: Mapping[str, Strategy], sizes: "Sizes", plan: Plan, made: _Make) -> list[_Settled]:
     """With smaller sets that place more guests, most first. A whole plan costs much: none is made where the sets that
     leave vCPUs most CPUs place none of the guests without a place, none after one that places as many as these."""
-    unplaced, smaller = {left.target for left in plan.unplaced}, sizes.smaller(plan.roles)
+    unplaced, smaller = _left_out(plan), sizes.smaller(plan.roles)
     least = _unplaced_of_widest(strategies, smaller)
     found: list[_Settled] = []
     if unplaced <= least:
@@ -221,6 +220,15 @@ def _with_room(strategies: Mapping[str, Strategy], sizes: "Sizes", plan: Plan, m
         if len(each[1].unplaced) <= len(least) and not harmed(each[1].objective):
             break
     return sorted(found, key=lambda each: len(each[1].unplaced))
+
+
+def _keeps(plan: Plan, same: Plan) -> bool:
+    """Nothing moves, and ``plan`` leaves out a guest that has its place."""
+    return not same.changes and len(same.unplaced) <= len(plan.unplaced) and not _left_out(plan) <= _left_out(same)
+
+
+def _left_out(plan: Plan) -> set[Target]:
+    return {left.target for left in plan.unplaced}
 
 
 def _unplaced_of_widest(
@@ -375,7 +383,11 @@ class Sizes:
 def _stands(context: Context, resolved: Resolved) -> bool:
     now, emulators = context.allocatable.demand, (resolved.roles.emulator, *resolved.emulator_on.values())
     daemons = not now.housekeeping_now or resolved.roles.housekeeping in now.housekeeping_now
-    return daemons and any(map(now.has_emulators, emulators))
+    # Each guest with a live partition has QEMU's own threads on one CPU of the set.
+    alone = context.allocatable.isolating and any(
+        len(mask) == 1 and mask <= resolved.roles.emulator for mask, _ in now.emulator_now
+    )
+    return daemons and (alone or any(map(now.has_emulators, emulators)))
 
 
 def sparing(context: Context) -> Iterator[Context]:

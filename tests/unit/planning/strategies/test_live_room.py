@@ -47,8 +47,8 @@ def _one_node() -> Snapshot:
     return snapshot(interleaved(24, 1, kernel=replace(KERNEL, unbound=cpus("0-47"))), guests, daemons)
 
 
-def _cgroups(number: int) -> tuple[Cgroup, ...]:
-    return Cgroup("machine.slice", MEMBER), Cgroup(f"machine.slice/g{number}.scope", MEMBER)
+def _cgroups(number: int, slice_: str = "machine.slice") -> tuple[Cgroup, ...]:
+    return Cgroup(slice_, MEMBER), Cgroup(f"{slice_}/g{number}.scope", MEMBER)
 
 
 @pytest.mark.parametrize(("host", "smt", "left"), [(_two_nodes(), "require", []), (_one_node(), "isolate", ["g5"])])
@@ -69,6 +69,20 @@ def _with_partitions(host: Snapshot, made: Plan) -> Snapshot:
     )
     cores = tuple(replace(cpu, isolated=cpu.id in isolated) for cpu in after.topology.cpus)
     return replace(after, guests=guests, topology=replace(after.topology, kernel=kernel, cpus=cores))
+
+
+def test_a_guest_keeps_its_partition_where_the_emulator_set_was_made_small_for_it() -> None:
+    sizes = {1: 1, 2: 6, 3: 3, 4: 2, 6: 1}
+    guests = [guest(number, size, cpus("0-31"), cgroups=_cgroups(number)) for number, size in sizes.items()]
+    own = (OperatorPin("vcpu", 0, cpus("15"), "live"),)
+    guests.append(guest(5, 1, cpus("0-31"), pins=["15"], operator_pins=own, cgroups=_cgroups(5)))
+    guests.append(guest(7, 3, cpus("0-31"), cgroups=_cgroups(7, "other.slice")))
+    host = snapshot(interleaved(16, 1, kernel=replace(KERNEL, unbound=cpus("0-31"))), guests)
+    request = Request("isolated", isolation="live", smt="isolate")
+    first = plan(host, "s", request)
+    second = plan(_with_partitions(host, first), "s", request)
+    assert [str(change.target) for change in second.changes] == []
+    assert {left.target for left in second.unplaced} == {left.target for left in first.unplaced}
 
 
 def test_the_guest_that_would_take_the_last_cpus_leaves_them_to_others() -> None:
