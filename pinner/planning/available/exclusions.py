@@ -63,11 +63,15 @@ def _one_to_one_cpus(guest: Guest) -> CpuSet:
 
 def own_of_others(snapshot: Snapshot, request: Request, chosen: Collection[str]) -> CpuSet:
     """CPUs that the vCPUs of guests have one by one that an earlier request placed so, and this one does not place.
-    ``chosen``: the guests of this one, by UUID. The one CPU of a single vCPU may be a pool, unless a CPU of its own is
-    asked for."""
+    ``chosen``: the guests of this one, by UUID."""
     others = (guest for guest in snapshot.guests if guest.uuid not in chosen and not guest.dedicated)
-    sure = (guest for guest in others if len(guest.vcpu_affinities) > 1 or is_exclusive(guest, request))
-    return union(_one_to_one_cpus(guest) for guest in sure if not is_excluded_guest(guest, request))
+    return union(_one_to_one_cpus(guest) for guest in others if not is_excluded_guest(guest, request))
+
+
+def possible_pools(guests: Iterable[Guest], request: Request) -> CpuSet:
+    """CPUs of single vCPUs, unless a CPU of their own is asked for."""
+    single = (guest for guest in guests if len(guest.vcpu_affinities) == 1 and not is_exclusive(guest, request))
+    return union(map(_one_to_one_cpus, single))
 
 
 def _pinned(guest: Guest, leaving_out: Mapping[int, CpuSet]) -> CpuSet:

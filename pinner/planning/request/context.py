@@ -26,6 +26,7 @@ from pinner.planning.available.exclusions import (
     is_named,
     own_cpus,
     own_of_others,
+    possible_pools,
     require_running_guests,
 )
 from pinner.planning.available.numa import (
@@ -176,6 +177,8 @@ class Context:
         if isolating or not (taken := resolved.roles.vcpu & self.taken):
             return resolved
         left = resolved.roles.vcpu - taken
+        if not left and not apart:
+            left = taken & possible_pools(self.others, self.request)
         if not left and self.guests:
             raise NoFit(1, 0, f"guests that have CPUs to themselves leave none of the CPUs for vCPUs ({taken})")
         return replace(resolved, roles=replace(resolved.roles, vcpu=left))

@@ -155,6 +155,14 @@ def test_a_plan_for_other_guests_leaves_its_cpus_to_a_guest_that_pinner_pinned()
     assert vcpus(plan(host, "s", Request("exclusive", guests=("g2",))), "g2").isdisjoint(cpus("4,24"))
 
 
+def test_the_cpu_of_a_guest_of_one_vcpu_stays_its_own_in_a_plan_for_another_guest() -> None:
+    host = snapshot(TOPOLOGY, [guest(1, 1, TOPOLOGY.online)])
+    made = plan(host, "s", EXCLUSIVE)
+    after = with_own_pins(applied(host, made))
+    both = replace(after, guests=(*after.guests, LARGE))
+    assert vcpus(plan(both, "s", Request(guests=("g2",))), "g2").isdisjoint(vcpus(made, "g1"))
+
+
 def with_own_pins(host: Snapshot) -> Snapshot:
     pins = (tuple(PartPin("vcpu", vcpu, mask) for vcpu, mask in each.vcpu_affinities.items()) for each in host.guests)
     return replace(host, guests=tuple(replace(each, own_pins=own) for each, own in zip(host.guests, pins, strict=True)))
