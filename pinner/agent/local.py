@@ -17,7 +17,7 @@ from pinner.apply import executor
 from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.apply.steps.metadata import keeps_pins
-from pinner.model.change import AffinityChange, Target
+from pinner.model.change import AffinityChange, Target, group_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import (
     Invalid,
@@ -78,8 +78,8 @@ def no_trace(guest: Guest, guests: tuple[Guest, ...], seconds: float) -> NoRetur
     raise NotPermitted("trace the scheduler", "this agent does not trace")
 
 
-Inventories = Callable[[Collection[TargetKind]], Snapshot]
-"""A snapshot with all that decides whether changes of these kinds are admitted."""
+Inventories = Callable[[Collection[TargetKind], Collection[str]], Snapshot]
+"""A snapshot with all that decides whether changes of these kinds, and inside these guests (UUIDs), are admitted."""
 
 
 class LocalAgent:
@@ -118,7 +118,7 @@ class LocalAgent:
         self._sample = sample
         self._histories = histories
         self._trace = trace
-        self._take_inventory = take_inventory or (lambda _: take_snapshot(0.0))
+        self._take_inventory = take_inventory or (lambda *_: take_snapshot(0.0))
         self._boot = boot
         self._idle = idle_limit or CallLimit()
         self._ended_boots = not boot
@@ -190,10 +190,11 @@ class LocalAgent:
         return ""
 
     def _admit(self, plan: Plan, run: Run) -> Admission:
-        # A host may have thousands of interrupts and rings, and guests with much memory: these are read only for a run
-        # that changes some.
+        # A host may have thousands of interrupts and rings, guests with much memory, and guests whose agents are slow:
+        # these are read only for a run that changes some.
         kinds = {change.target.kind for change in plan.changes}
-        taken = self._take_inventory(kinds | {"memory"} if run.migrate_memory else kinds)
+        inside = {group_of(change.target).owner for change in plan.changes if change.target.kind in INSIDE}
+        taken = self._take_inventory(kinds | {"memory"} if run.migrate_memory else kinds, inside)
         return admit(plan, run, with_pools(taken, self._journal), self._journal)
 
     def _own(self, run: Run) -> Run:
@@ -355,14 +356,14 @@ def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admissi
     return Admission(known, ended - unfit.keys(), unread, unfit, require_permission)
 
 
-def require_settings(plan: Plan, inventory: Callable[[frozenset[TargetKind]], Snapshot]) -> None:
+def require_settings(plan: Plan, inventory: Inventories) -> None:
     """Raises Invalid for a plan none of whose settings exists now: it begins no run. Those inside a guest count."""
     kinds = frozenset(change.target.kind for change in plan.changes)
     if not kinds & set(SETTINGS) or not kinds <= set(ALONE) - set(INSIDE):
         return
     ended: frozenset[Target] = frozenset()
     with suppress(Refused, StalePlan):  # the run says why
-        _, ended = identified(plan, inventory(kinds))
+        _, ended = identified(plan, inventory(kinds, ()))
     if len(ended) == len(plan.changes):
         absent = [str(target) for change in plan.changes if (target := change.target).kind in SETTINGS]
         raise Invalid("plan changes", absent, "settings that this host has now; make a new plan")

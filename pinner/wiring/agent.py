@@ -63,7 +63,9 @@ AGENT_SECONDS = 30.0
 
 
 class TakeSnapshot(Protocol):
-    def __call__(self, seconds: float, only: Collection[TargetKind] | None = None) -> Snapshot: ...
+    def __call__(
+        self, seconds: float, only: Collection[TargetKind] | None = None, inside: Collection[str] | None = None
+    ) -> Snapshot: ...
 
 
 def agent_client(config: cfg.ConfigOpts, path: Path | None = None) -> AgentClient:
@@ -92,7 +94,7 @@ def local_agent(
         take, host, journal, now, event_queue, trail, config.agent.recover,
         name=host_name(config), boot=boot_id(LIVE), checks=lambda: checks(watcher, libvirt) if watcher else (),
         sample=_readings(config, ask_guests), histories=_histories(recorder), trace=partial(blame, LIVE, sleep=sleep),
-        take_inventory=lambda kinds: take(0.0, kinds),
+        take_inventory=partial(take, 0.0),
     )  # fmt: skip
     undo.callback(agent.close)
     tracefs.remove_left(LIVE)
@@ -147,13 +149,15 @@ def _snapshots(
         minimum_cores=config.host.minimum_cores,
         weights=dict(config.objective),
         ovs_masks=Ovsdb(Path(config.host.ovsdb)).masks,
-        ask_guests=ask_guests,
         scanner=Scanner(LIVE),
         sleep=sleep,
     )
 
-    def take(seconds: float, only: Collection[TargetKind] | None = None) -> Snapshot:
-        known = replace(inputs, placed=placed(), nova=read_nova())
+    def take(
+        seconds: float, only: Collection[TargetKind] | None = None, inside: Collection[str] | None = None
+    ) -> Snapshot:
+        ask = partial(ask_guests, among=inside) if ask_guests and inside is not None else ask_guests
+        known = replace(inputs, placed=placed(), nova=read_nova(), ask_guests=ask)
         return take_snapshot(LIVE, host_name(config), libvirt, sample_seconds=seconds, now=now, inputs=known, only=only)
 
     return take

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from oslo_config import cfg
@@ -12,8 +13,11 @@ from support.machines import root_of, unpack
 from pinner import wiring
 from pinner.agent.socket.peers import CallerLeft, waits_for
 from pinner.conf import register_rabbit
+from pinner.host.inventory import SnapshotInputs
 from pinner.host.kernel import tracefs
-from pinner.model.errors import Invalid
+from pinner.host.settings.inside import guest_rps
+from pinner.model.errors import Busy, Invalid
+from pinner.model.guest.guest import Tap
 from pinner.model.guest.nova import Listening
 from pinner.model.plan.objective import weighted
 from pinner.wiring import agent
@@ -60,6 +64,29 @@ def test_a_snapshot_and_a_reading_share_the_time_of_slow_guests(configured, tmp_
         wiring.local_agent(wiring.configuration(configured(text)), (), undo).reading(1.0)
     of_snapshot, of_reading = readers
     assert of_snapshot == of_reading is not None
+
+
+def test_the_inventory_of_a_run_asks_only_the_guests_that_it_names(configured, tmp_path, monkeypatch) -> None:
+    guests, asked = (
+        [guest(number, 2, cpus("0-3"), taps=(Tap("tap1", "52:54:00:00:00:01", 0, 0, 0, 0),)) for number in (1, 2)],
+        [],
+    )
+
+    def take(*_: object, inputs: SnapshotInputs, **__: object) -> None:
+        inputs.ask_guests(guests, {"guest_rps": guest_rps.ROW.inside})
+
+    def ask(_: object, uuid: str, _command: str) -> NoReturn:
+        asked.append(uuid)
+        raise Busy("guest", "its agent does not run", overdue=False)
+
+    monkeypatch.setattr(agent, "take_snapshot", take)
+    monkeypatch.setattr(agent.Libvirt, "ask_guest_agent", ask)
+    text = f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nguest_agents = true\n"
+    (tmp_path / "state/agent").mkdir(parents=True)
+    with ExitStack() as undo:
+        local = wiring.local_agent(wiring.configuration(configured(text)), (), undo)
+        local._take_inventory(["guest_rps"], [guests[1].uuid])
+    assert asked == [guests[1].uuid]
 
 
 def test_the_named_files_of_nova_are_read(configured, tmp_path) -> None:

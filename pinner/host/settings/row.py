@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from pinner.host.kernel import beneath, files
 from pinner.host.settings.inside.agent import Agents
@@ -21,8 +21,13 @@ from pinner.model.settings.inside import GuestSettings
 from pinner.model.states import State
 
 S = TypeVar("S", bound=State)
-AskGuests = Callable[[tuple[Guest, ...], Mapping[str, Question]], Mapping[str, tuple[GuestSettings, ...]]]
-"""The answers have the keys of the questions."""
+
+
+class AskGuests(Protocol):
+    def __call__(
+        self, guests: tuple[Guest, ...], questions: Mapping[str, Question], among: Collection[str] | None = None
+    ) -> Mapping[str, tuple[GuestSettings, ...]]:
+        """``among``: UUIDs of the guests to ask (None: all). The answers have the keys of the questions."""
 
 
 @dataclass(frozen=True, slots=True)

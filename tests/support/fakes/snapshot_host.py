@@ -88,7 +88,7 @@ class SnapshotHost(InMemoryHost):
             return now
         return replace(now, processes=tuple(replace(each, load=0.0) for each in now.processes))
 
-    def inventory(self, _kinds: Collection[TargetKind]) -> Snapshot:
+    def inventory(self, _kinds: Collection[TargetKind], _inside: Collection[str]) -> Snapshot:
         """A snapshot for the admission of a plan."""
         if self.refusal is not None:
             raise self.refusal

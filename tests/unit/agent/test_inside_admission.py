@@ -64,19 +64,35 @@ def snapshot(field, told, guests=GUESTS):
     return hosts.snapshot(hosts.plain(16, 2), guests, **{field: told})
 
 
-def apply(host, journal, field, now, **more):
-    """Plans the inside of three guests that say the usual, and applies that where the agent's snapshot is ``now``."""
+def apply(host, journal, field, now, chosen=GUESTS, inventory=None, **more):
+    """Plans the inside of three guests that say the usual, and applies that of the chosen ones where the agent's
+    snapshot is ``now``, or comes from the inventory."""
     tell, remedy = MADE[field]
     taken = snapshot(field, tuple(map(tell, GUESTS)))
     made = planner.plan(taken, codec.content_hash(taken), Request(remedies=(remedy,)))
     inside = tuple(change for change in made.changes if change.target.kind.startswith("guest_"))
     assert len(inside) == (6 if field == "guest_rfs" else 3)
+    inside = tuple(change for change in inside if change.target.owner.split(" ")[0] in {each.uuid for each in chosen})
     for change in inside:
         host.states.setdefault(change.target, change.before)
     basis = replace(made.basis, fingerprint=host.fingerprint())
     plan = replace(made, host="h1", changes=inside, basis=basis)
     agent = agent_of(journal, host, take=lambda _: now)
+    agent._take_inventory = inventory or agent._take_inventory
     return agent.apply(plan, make_run(plan=plan.id, **more), lambda *_: None), inside
+
+
+def test_only_guests_of_the_plan_are_asked(host, journal):
+    """Each other one could delay the run."""
+    asked = []
+
+    def inventory(kinds, inside):
+        asked.append((set(kinds), set(inside)))
+        return snapshot("guest_rps", (rps(GUESTS[1]),))
+
+    run, _ = apply(host, journal, "guest_rps", None, chosen=GUESTS[1:2], inventory=inventory)
+    assert (run.state, states(journal)) == ("applied", {"g2": "done"})
+    assert asked == [({"guest_rps"}, {GUESTS[1].uuid})]
 
 
 def states(journal):

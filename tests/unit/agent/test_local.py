@@ -112,8 +112,8 @@ def test_an_apply_reads_only_the_settings_that_its_plan_changes(host, journal, b
     trail = AgentTrailFile("h1", journal.chain, SigningKey(tmp_path / "agent" / "signing.key"), clock)
     asked = []
 
-    def inventory(kinds):
-        asked.append(set(kinds))
+    def inventory(kinds, inside):
+        asked.append({*kinds, *inside})
         return snapshot_of([busy])
 
     agent = LocalAgent(

@@ -3,7 +3,7 @@
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -152,14 +152,17 @@ class InsideReader:
         self._pauses: dict[str, _Pause] = {}
         self._asked: dict[str, _Asked] = {}
 
-    def read(self, guests: Iterable[Guest], questions: Mapping[str, Question]) -> dict[str, tuple[GuestSettings, ...]]:
-        """Asks guests with a card."""
+    def read(
+        self, guests: Iterable[Guest], questions: Mapping[str, Question], among: Collection[str] | None = None
+    ) -> dict[str, tuple[GuestSettings, ...]]:
+        """Asks guests with a card; of all ``guests`` only those ``among`` these UUIDs (None: all)."""
         end = self._clock() + ALL_SECONDS
         chosen = [guest for guest in guests if guest.state == "running" and not guest.unread and guest.taps]
         paused = {guest.uuid: self._pauses.get(guest.uuid) for guest in chosen}
         self._pauses = {uuid: pause for uuid, pause in paused.items() if pause}
         asked = {guest.uuid: self._asked.get(guest.uuid, _Asked(guest.name, -math.inf, 0)) for guest in chosen}
         self._asked = asked
+        chosen = [guest for guest in chosen if among is None or guest.uuid in among]
         in_turn = sorted(chosen, key=lambda guest: asked[guest.uuid].at)
         told = {guest.uuid: self._ask(guest, _for(guest, questions), end) for guest in in_turn}
         answers = [told[guest.uuid] for guest in chosen]

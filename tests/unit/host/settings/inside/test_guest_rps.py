@@ -198,6 +198,29 @@ def test_an_agent_that_hangs_is_asked_once_and_then_not_for_a_while_and_other_gu
     assert reader._pauses == {}
 
 
+def test_only_the_chosen_guests_are_asked_and_what_is_known_of_the_others_stays():
+    hung, fine = guest(), guest(2, uuid=UUID[::-1])
+    made = MadeUpGuest()
+    clock = Clock()
+
+    class Agents:
+        def ask_guest_agent(self, which, command):
+            asked.add(which)
+            if which == UUID:
+                clock.now += 3
+                raise HUNG
+            return made.ask_guest_agent(which, command)
+
+    asked, questions = set(), {"guest_rps": guest_rps.ROW.inside}
+    reader = InsideReader(Agents(), clock)
+    ask(reader, hung, fine)
+    asked.clear()
+    (found,) = reader.read((hung, fine), questions, among={fine.uuid})["guest_rps"]
+    assert (found.guest, found.unread, asked) == (fine.uuid, "", {fine.uuid})
+    assert "it is asked again in" in ask(reader, hung, fine)[0].unread
+    assert reader.read((hung, fine), questions, among=())["guest_rps"] == ()
+
+
 def test_a_guest_whose_agent_does_not_run_is_asked_at_each_snapshot():
     """It may be starting: a policy sets its masks soon after the agent runs."""
     made = MadeUpGuest()

@@ -32,7 +32,7 @@ def agent(tmp_path, clock):
 
 @pytest.mark.parametrize("now", [{"unread": WHY}, {"online": cpus("0")}], ids=["silent", "another number of vCPUs"])
 def test_a_policy_counts_the_failure_and_places_all_others(service, reconciler, agent, monkeypatch, now):
-    def inventory(_kinds):
+    def inventory(_kinds, _inside):
         first, *others = agent.host.taken.guest_rps
         odd = replace(first, queues=(), **now) if "unread" in now else replace(first, **now)
         return replace(agent.host.taken, guest_rps=(odd, *others))
