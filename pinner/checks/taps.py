@@ -61,7 +61,7 @@ def _drops(reading: HostReading) -> Iterator[Found]:
             *rate("drops", lost, reading.seconds, "packets"),
             Evidence("share of packets", 100 * share, "%"),
             Evidence("tx_queue_len", nic.queue_length, "packets"),
-            Evidence("queues", nic.tx_queues),
+            *_queues(tap, nic),
             Evidence("vCPUs", len(guest.vcpus)),
             Evidence("vhost threads", len(vhosts(guest))),
             *(split(worst) if (worst := _worst(guest, waits)) else ()),
@@ -98,11 +98,19 @@ def _longer(nic: Nic) -> Iterator[Remedy]:
         yield command(f"ip link set dev {quote(nic.name)} txqueuelen {WANTED_QUEUE}")
 
 
+def _queues(tap: Tap, nic: Nic) -> Iterator[Evidence]:
+    """QEMU detaches the queues of a tap that the guest does not use."""
+    yield Evidence("queues", nic.tx_queues)
+    if tap.queues > nic.tx_queues:
+        yield Evidence("queues of the card", tap.queues)
+
+
 def _more_queues(guest: Guest, tap: Tap, nic: Nic) -> Iterator[Remedy]:
     """A card that is not virtio has one queue."""
     if tap.is_virtio and nic.tx_queues < (queues := min(len(guest.vcpus), MOST_QUEUES)):
-        novas = ("hw:vif_multiqueue_enabled=true", FLAVOR)
-        yield from _at_start(guest, [tap], f"<driver name='vhost' queues='{queues}'/>", novas)
+        if tap.queues < queues:
+            novas = ("hw:vif_multiqueue_enabled=true", FLAVOR)
+            yield from _at_start(guest, [tap], f"<driver name='vhost' queues='{queues}'/>", novas)
         yield Remedy(f"ethtool -L DEVICE combined {queues}", f"in guest {guest.name}", "guest owner")
 
 
@@ -171,10 +179,11 @@ def _few_queues(reading: HostReading) -> Iterator[Found]:
     for name, (guest, tap) in _taps(reading).items():
         nic, vcpus = nics.get(name), len(guest.vcpus)
         if nic is not None and tap.is_virtio and vcpus >= 4 and nic.tx_queues == 1:
+            uses = f"uses one of the {tap.queues} queues" if tap.queues > 1 else "one queue for all packets"
             yield Found(
                 Subject("tap", name),
-                f"guest {guest.name} has {vcpus} vCPUs, and one queue for all packets of {name}",
-                (Evidence("queues", 1), Evidence("vCPUs", vcpus)),
+                f"guest {guest.name} has {vcpus} vCPUs, and {uses} of {name}",
+                (*_queues(tap, nic), Evidence("vCPUs", vcpus)),
                 tuple(_more_queues(guest, tap, nic)),
             )
 
@@ -279,7 +288,7 @@ CHECKS = (
     HostCheck(
         code="tap-single-queue",
         severity="warning",
-        summary="a guest with four vCPUs or more has one network queue",
+        summary="a guest with four vCPUs or more uses one network queue",
         why="one vCPU and one vhost thread handle all packets, whatever the number of vCPUs",
         source=VIRTIO,
         find=_few_queues,

@@ -40,6 +40,7 @@ class TapDevice(NamedTuple):
     mac: str
     model: str
     rx_queue_size: int
+    queues: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +202,10 @@ def _iothreads(domain: etree._Element) -> tuple[int, ...]:
 
 def _taps(domain: etree._Element) -> Iterator[TapDevice]:
     for interface in domain.iterfind("devices/interface"):
-        paths = ("target/@dev", "mac/@address", "model/@type", "driver/@rx_queue_size")
-        name, mac, model, size = (str(interface.xpath(f"string({path})")) for path in paths)
+        paths = ("target/@dev", "mac/@address", "model/@type", "driver/@rx_queue_size", "driver/@queues")
+        name, mac, model, size, queues = (str(interface.xpath(f"string({path})")) for path in paths)
         if name:
-            yield TapDevice(name, mac, model, _number(size or "0", _MAX_RING))
+            yield TapDevice(name, mac, model, _number(size or "0", _MAX_RING), _number(queues or "0", MAX_CPUS))
 
 
 def _pci_address(address: etree._Element) -> str:

@@ -203,7 +203,7 @@ def _tap(root: Path, tap: domain_xml.TapDevice) -> Tap:
     """libvirt swaps rx and tx for some kinds, to show the guest's direction."""
     counts = files.counts(root / "sys/class/net" / tap.name / "statistics", TAP_COUNTERS)
     rx, tx, rx_drops, tx_drops = (counts.get(counter, 0) for counter in TAP_COUNTERS)
-    return Tap(tap.name, tap.mac, rx, tx, rx_drops, tx_drops, tap.model, tap.rx_queue_size)
+    return Tap(tap.name, tap.mac, rx, tx, rx_drops, tx_drops, tap.model, tap.rx_queue_size, tap.queues)
 
 
 def _dedicated(domain: ActiveDomain) -> bool:

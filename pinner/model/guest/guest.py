@@ -87,6 +87,8 @@ class Tap:
     """The card that the guest sees, such as virtio or e1000; empty: not known."""
     rx_queue_size: int = field(default=0, metadata={"exclude_if": lambda size: not size})
     """Packets that the guest's receive ring holds; 0: QEMU's own 256."""
+    queues: int = field(default=0, metadata={"exclude_if": lambda queues: not queues})
+    """Queues that the card has; 0: QEMU's own one. The guest may use fewer: then the tap has fewer."""
 
     @property
     def is_virtio(self) -> bool:

@@ -47,6 +47,28 @@ def test_nova_writes_the_xml_of_its_guests_so_they_get_properties():
     }
 
 
+@pytest.mark.parametrize(
+    ("given", "vcpus", "used", "in_xml"),
+    [
+        (2, "4-7", 4, {"<driver name='vhost' queues='4'/>": XML}),
+        (4, "4-7", 4, {}),
+        (4, "0-15", 8, {"<driver name='vhost' queues='8'/>": XML}),
+        (8, "0-15", 8, {}),
+    ],
+)
+def test_a_guest_that_uses_one_of_its_queues_needs_no_restart_for_the_others(given, vcpus, used, in_xml):
+    """QEMU detaches the queues of the tap that the guest does not use."""
+    card = replace(VIRTIO, queues=given)
+    (finding,) = found("tap-single-queue", card, vcpus=vcpus)
+    count = len(cpus(vcpus))
+    assert finding.message == f"guest g1 has {count} vCPUs, and uses one of the {given} queues of tap1"
+    evidence = {each.name: each.value for each in finding.evidence}
+    assert evidence == {"queues": 1, "queues of the card": given, "vCPUs": count}
+    commands = in_xml | {f"ethtool -L DEVICE combined {used}": "in guest g1"}
+    assert lines("tap-single-queue", card, vcpus=vcpus) == commands
+    assert commands.items() <= lines("tap-drops", card, vcpus=vcpus).items()
+
+
 def test_the_largest_ring_stays():
     assert not any("rx_queue_size" in line for line in lines("tap-drops", replace(VIRTIO, rx_queue_size=1024)))
 

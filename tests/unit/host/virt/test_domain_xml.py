@@ -27,7 +27,7 @@ FULL = """<domain type='kvm' id='3'>
     <interface type='hostdev'><source><address type='pci' domain='0x0001' bus='0x5e' slot='0x1f' function='0x0'/>
       </source><mac address='52:54:00:00:00:02'/></interface>
     <interface type='bridge'><mac address='52:54:00:00:00:01'/><target dev='tap12'/><model type='virtio'/>
-      <driver name='vhost' rx_queue_size='512'/></interface>
+      <driver name='vhost' queues='4' rx_queue_size='512'/></interface>
     <interface type='user'/>
   </devices>
 </domain>"""
@@ -54,7 +54,7 @@ def test_all_fields_of_a_domain():
     assert str(domain.emulator_pin) == "1-2"
     assert domain.iothreads == (2, 7)
     assert {id_: str(pin) for id_, pin in domain.iothread_pins.items()} == {7: "5"}
-    assert domain.taps == (("tap12", "52:54:00:00:00:01", "virtio", 512),)
+    assert domain.taps == (("tap12", "52:54:00:00:00:01", "virtio", 512, 4),)
     assert domain.pci == ("0000:3b:00.1", "0001:5e:1f.0")
     assert (domain.nova, domain.dedicated) == (None, False)
 
