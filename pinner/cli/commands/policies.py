@@ -179,7 +179,8 @@ def drifts(report: "DriftReport") -> Table | None:
             expected, actual = str(drift.expected), masks(mask.cpus for mask in drift.actual)
         else:
             actual, expected = (str(state) or NO_CPU for state in drift.states)
-        note = _note(drift, "recurred" if report.mode == "enforce" else "found")
+        is_corrected = report.mode == "enforce" and drift.cause != "guest"
+        note = _note(drift, "recurred" if is_corrected else "found")
         drawn.add_row(drift.target.name, part([drift.target]), cpu_cell(expected), cpu_cell(actual), drift.cause, note)
     return drawn
 

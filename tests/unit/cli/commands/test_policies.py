@@ -118,6 +118,9 @@ def test_drift_says_what_and_why(applied, cli, monkeypatch):
     assert report == applied.drift("h1")
     monkeypatch.setattr(applied, "drift", lambda _: replace(report, mode="propose"))
     assert "found 4 times" in cli("drift").out
+    by_guest = tuple(replace(drift, cause="guest") for drift in report.drifts)
+    monkeypatch.setattr(applied, "drift", lambda _: replace(report, mode="enforce", drifts=by_guest))
+    assert "found 4 times" in cli("drift").out
     setback = Setback("run-7", NOON, "worse than before the run, after 2 steps: run_delay")
     monkeypatch.setattr(applied, "drift", lambda _: replace(report, setback=setback))
     told = cli("drift").err
