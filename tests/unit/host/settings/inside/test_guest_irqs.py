@@ -84,6 +84,8 @@ def test_a_table_beyond_the_limit_is_not_known_and_each_answer_has_a_limit():
     made.files[INTERRUPTS] = table(1) + "x" * guest_irqs.MAX_TABLE
     found = read(made)
     assert (found.irqs, f"more than {guest_irqs.MAX_TABLE} bytes for /proc/interrupts" in found.unread) == ((), True)
+    with pytest.raises(ApplyFailed, match="bytes for /proc/interrupts"):  # not Gone: nobody has read the rest
+        settings.state_of(LIVE, TARGET, made)
     made.hostile["guest-file-read"] = ANSWERS["huge"]
     assert "characters, and at most" in read(made).unread
 
