@@ -98,7 +98,7 @@ def _parts(context: Context, strategies: Mapping[str, Strategy]) -> _Parts:
 
 def _after_yielding(context: Context, strategies: Mapping[str, Strategy]) -> tuple[_Parts, dict[str, str]]:
     """Also why guests yield, by UUID. A new guest of ``exclusive`` does, the widest first, as long as only such guests
-    leave one that floats without a place, or with fewer CPUs than vCPUs."""
+    leave one that floats without a place, or with fewer CPUs, and fewer than vCPUs."""
     names = {guest.uuid: _strategy_of(guest, context, strategies) for guest in context.guests}
     floating = {guest.uuid: guest for guest in context.guests if names[guest.uuid] not in ONE_TO_ONE}
     exclusive = [guest for guest in context.guests if names[guest.uuid] == EXCLUSIVE]
@@ -152,12 +152,12 @@ def _without_own_cpus(context: Context, guests: Iterable[Guest]) -> list[Guest]:
 
 
 def _crowding(parts: _Parts | None, floating: Mapping[str, Guest]) -> dict[str, int]:
-    """By UUID: 0 for as many CPUs as vCPUs, 1 for fewer, 2 for no place, 3 where there is no answer."""
+    """The CPUs that each has too few, by UUID: all without a place, one more where there is no answer."""
     if parts is None:
-        return dict.fromkeys(floating, 3)
+        return {uuid: len(guest.plugged) + 1 for uuid, guest in floating.items()}
     refused, vcpus = parts.refused, parts.vcpus
     counts = {uuid: 0 if uuid in refused else len(union(vcpus.get(uuid, {}).values())) for uuid in floating}
-    return {uuid: int(count < len(floating[uuid].plugged)) if count else 2 for uuid, count in counts.items()}
+    return {uuid: max(0, len(floating[uuid].plugged) - count) for uuid, count in counts.items()}
 
 
 def _too_few(guest: Guest, other: Guest, left: CpusByGuest) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from data.field.documented import HOST, MIXED, MIXED_PLACES, ONE_GUEST, ONE_GUEST_PLACES, PLACES, SETS, with_flavors
-from support.hosts import GIB, applied, cpus, guest, plain, snapshot
+from support.hosts import GIB, applied, cpus, guest, plain, process, snapshot
 from support.made_up.fixed_strategy import Fixed
 from support.made_up.small_hosts import small_host
 
@@ -94,6 +94,19 @@ def test_a_new_guest_yields_where_one_that_floats_would_keep_too_few_cpus() -> N
     assert vcpus(made, "g1") == cpus("4,24")
     assert vcpus(made, "g2") == vcpus(made, "g3") == cpus("5-19,25-39")
     assert plan(applied(host, made), "s", Request()).changes == ()
+
+
+def test_so_does_one_where_the_other_has_too_few_cpus_already() -> None:
+    """A second plan, with one more CPU for emulators, left g2 one CPU for its 6 vCPUs, and moved g1."""
+    top = plain(10, 2, memory_kib=32 * GIB)
+    guests = [guest(n, size, top.online, memory={0: 2 * GIB}) for n, size in enumerate((2, 6, 4), start=1)]
+    host = with_flavors(
+        snapshot(top, guests, [process(300, 60.0, str(top.online))]), g1="exclusive", g2="shared-pool", g3="exclusive"
+    )
+    request = Request("exclusive", housekeeping="9")
+    made = plan(host, "s", request)
+    assert ([left.label for left in made.unplaced], len(vcpus(made, "g2"))) == (["guest g3"], 6)
+    assert plan(applied(host, made), "s", request).changes == ()
 
 
 def test_a_pool_of_one_cpu_is_no_cpu_of_its_own() -> None:
