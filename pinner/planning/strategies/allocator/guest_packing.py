@@ -93,7 +93,8 @@ class FreeCores:
 
 def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> Packed:
     nodes, wanted = free.nodes(context), free.guests(context, guests)
-    packing = _best(context, nodes, wanted)
+    # Many answers are compared for a move: only the bound of each, the same for all, is worth a full search.
+    packing = _best(context, nodes, wanted, quickly=bool(context.replaced))
     homes = {name: nodes[pieces[0].node].id for name, pieces in packing.layout.items()}
     return Packed(allocate(nodes, sorted(wanted, key=_order), packing.layout), homes, packing)
 
@@ -123,7 +124,13 @@ def optimality_of(anew: Packing, score: values.Score) -> Optimality:
     return Optimality(_terms(score), _terms(packing.bound), round(packing.gap, 6), packing.proven, packing.note)
 
 
-def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Sequence[values.PackingGuest]) -> Packing:
+def _best(
+    context: Context,
+    nodes: tuple[values.PackingNode, ...],
+    guests: Sequence[values.PackingGuest],
+    *,
+    quickly: bool = False,
+) -> Packing:
     packing = _packed_by_rules(nodes, tuple(guests))
     if packing.proven or _is_trial(context):
         return packing
@@ -131,7 +138,7 @@ def _best(context: Context, nodes: tuple[values.PackingNode, ...], guests: Seque
 
     # Elsewhere a proof is a help, and no promise.
     optimal, budget = context.request.strategy == OPTIMAL, context.request.solver_budget
-    return _improved(nodes, tuple(guests), budget, program.installed(), quickly=not optimal)
+    return _improved(nodes, tuple(guests), budget, program.installed(), quickly=quickly or not optimal)
 
 
 def _is_trial(context: Context) -> bool:
