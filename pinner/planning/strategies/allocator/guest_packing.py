@@ -93,8 +93,8 @@ class FreeCores:
 
 def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> Packed:
     nodes, wanted = free.nodes(context), free.guests(context, guests)
-    # Many answers are compared for a move: only the bound of each, the same for all, is worth a full search.
-    packing = _best(context, nodes, wanted, quickly=bool(context.replaced))
+    # Many answers are compared for a move: only their bound, the same for all, is worth a search.
+    packing = _best(context, nodes, wanted, trial=bool(context.replaced))
     homes = {name: nodes[pieces[0].node].id for name, pieces in packing.layout.items()}
     return Packed(allocate(nodes, sorted(wanted, key=_order), packing.layout), homes, packing)
 
@@ -129,7 +129,7 @@ def _best(
     nodes: tuple[values.PackingNode, ...],
     guests: Sequence[values.PackingGuest],
     *,
-    quickly: bool = False,
+    trial: bool = False,
 ) -> Packing:
     packing = _packed_by_rules(nodes, tuple(guests))
     if packing.proven or _is_trial(context):
@@ -138,7 +138,8 @@ def _best(
 
     # Elsewhere a proof is a help, and no promise.
     optimal, budget = context.request.strategy == OPTIMAL, context.request.solver_budget
-    return _improved(nodes, tuple(guests), budget, program.installed(), quickly=quickly or not optimal)
+    solve = None if trial else program.installed()
+    return _improved(nodes, tuple(guests), budget, solve, quickly=trial or not optimal)
 
 
 def _is_trial(context: Context) -> bool:
