@@ -383,23 +383,3 @@ def test_the_boot_form_stays_blocked_and_other_strategies_do_not_use_the_live_fo
     assert "are not isolated: reboot" in plan(host(2), "s", Request("isolated")).blocked
     made = plan(host(2), "s", Request("shared-pool", isolation="live"))
     assert "isolation 'live' has no effect: the strategy shared-pool does not use it" in made.warnings
-
-
-def test_the_emulator_cpu_of_a_confined_guest_is_no_evidence_of_another_size() -> None:
-    """The bound of g2 leaves it CPU 10 of two emulator sets: 9-10,21-22, and 10,22 beside two steps of housekeeping."""
-    top = interleaved(12, 2, kernel=replace(KERNEL, unbound=cpus("0-23")))
-    bound = cpus("1,7-11,13-15,18,20,23")
-    pins = tuple(OperatorPin("vcpu", vcpu, cpus(cpu), "live") for vcpu, cpu in enumerate(("6", "18")))
-    kept = cpus("3-8,11-12,17,19-20,23")
-    guests = [
-        guest(2, 1, bound, restriction=bound, memory={0: GIB}, cgroups=cgroups(2)),
-        guest(5, 6, top.online, memory={0: GIB}, cgroups=cgroups(5)),
-        guest(6, 2, top.online, pins=("6", "18"), operator_pins=pins, cgroups=cgroups(6)),
-        guest(7, 6, kept, restriction=kept, excluded=True, cgroups=cgroups(7)),
-        *(guest(number, 3, top.online, cgroups=cgroups(number)) for number in (1, 3, 4)),
-    ]
-    busy = snapshot(top, guests, [process(300, 200.0, "0-23"), process(310, 50.0, "0-23")])
-    request = replace(LIVE, smt="isolate")
-    made = plan(busy, "s", request)
-    again = plan(after(busy, made), "s", request)
-    assert (again.roles, again.changes) == (made.roles, ())

@@ -107,3 +107,23 @@ def test_no_guest_moves_for_one_that_gets_no_partition() -> None:
     request = Request("isolated", isolation="live", smt="isolate")
     second = plan(_with_partitions(host, plan(host, "s", request)), "s", request)
     assert [str(change.target) for change in second.changes] == []
+
+
+def test_the_emulator_cpu_of_a_confined_guest_is_no_evidence_of_another_size() -> None:
+    """The bound of g2 leaves it CPU 10 of two emulator sets: 9-10,21-22, and 10,22 beside two steps of housekeeping."""
+    top = interleaved(12, 2, kernel=replace(KERNEL, unbound=cpus("0-23")))
+    bound = cpus("1,7-11,13-15,18,20,23")
+    pins = tuple(OperatorPin("vcpu", vcpu, cpus(cpu), "live") for vcpu, cpu in enumerate(("6", "18")))
+    kept = cpus("3-8,11-12,17,19-20,23")
+    guests = [
+        guest(2, 1, bound, restriction=bound, memory={0: GIB}, cgroups=_cgroups(2)),
+        guest(5, 6, top.online, memory={0: GIB}, cgroups=_cgroups(5)),
+        guest(6, 2, top.online, pins=("6", "18"), operator_pins=pins, cgroups=_cgroups(6)),
+        guest(7, 6, kept, restriction=kept, excluded=True, cgroups=_cgroups(7)),
+        *(guest(number, 3, top.online, cgroups=_cgroups(number)) for number in (1, 3, 4)),
+    ]
+    busy = snapshot(top, guests, [process(300, 200.0, "0-23"), process(310, 50.0, "0-23")])
+    request = Request("isolated", isolation="live", smt="isolate")
+    made = plan(busy, "s", request)
+    again = plan(_with_partitions(busy, made), "s", request)
+    assert (again.roles, again.changes) == (made.roles, ())
