@@ -111,10 +111,11 @@ class PlanParameters(Input):
         ),
     ] = _DEFAULT.remedies
     irq_cpus: Annotated[dict[Name, CpuList], Field(max_length=MAX_NAMES, default_factory=dict)]
-    placement: Annotated[tuple[NewPin, ...], Field(max_length=MAX_NAMES)] = ()
-    """CPUs by hand, each part once: the plan places these parts alone, and the strategy is `manual`. Beside it,
-    `guests`, `processes`, `with`, `fix` and `rebalance` are not set. Where a part has these CPUs by an operator's pin,
-    the pin becomes pinner's; a rollback gives it back."""
+    # A factory keeps the default, which is shorter, out of the schema.
+    placement: Annotated[tuple[NewPin, ...], Field(min_length=1, max_length=MAX_NAMES, default_factory=tuple)]
+    """CPUs by hand, each part once: the plan places these parts alone, and the strategy is `manual`. Beside it, no
+    parameter is set that chooses what the plan changes, or where. Where a part has these CPUs by an operator's pin, the
+    pin becomes pinner's; a rollback gives it back."""
 
     def request(self) -> Request:
         """Raises Invalid."""

@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -46,6 +46,18 @@ FIXES: Mapping[str, SettingName] = {
 
 SETS = ("housekeeping", "emulator", "vcpus")
 """Fields of a request that are a CPU list or ``auto``."""
+_NOT_BESIDE_PLACEMENT = {
+    *SETS,
+    "busy_threshold",
+    "fix",
+    "isolation",
+    "rebalance",
+    "remedies",
+    "smt",
+    "solver_budget",
+    "with_processes",
+}
+"""Fields of a request that a placement by hand would not read."""
 PinKind = Literal["vcpu", "emulator", "iothread", "all", "process"]
 NUMBERED = ("vcpu", "iothread")
 
@@ -188,11 +200,9 @@ class Request:
             "guests": tuple(dict.fromkeys(pin.owner for pin in pins if pin.kind != "process")),
             "processes": tuple(dict.fromkeys(pin.owner for pin in pins if pin.kind == "process")),
         }
-        isolation = self.isolation if self.isolation != "boot" else ""
-        others = {"with": self.remedies, "fix": self.fix, "rebalance": self.rebalance, "isolation": isolation}
-        for name, value in others.items():
-            if value:
-                raise Invalid(name, value, "not set beside a placement")
+        for each in fields(self):
+            if each.name in _NOT_BESIDE_PLACEMENT and (value := getattr(self, each.name)) != each.default:
+                raise Invalid(each.metadata.get("alias", each.name), value, "not set beside a placement")
         for name, named in owners.items():
             if getattr(self, name) not in ((), named):
                 raise Invalid(name, getattr(self, name), "not set beside a placement, which names its own")
