@@ -92,6 +92,15 @@ class CpuLimit:
         return f"cgroup {self.path}"
 
 
+SYSTEM_SLICE = "system.slice"
+HOSTS_UNITS = (SYSTEM_SLICE, "user.slice", "init.scope")
+"""systemd's units of all that is no guest and no container (systemd.special(7))."""
+
+
+def hosts_limits(limits: Iterable[CpuLimit]) -> list[CpuLimit]:
+    return [limit for limit in limits if limit.path.strip("/") in HOSTS_UNITS]
+
+
 DEFAULT_PERIOD_US = 100_000
 """The kernel's (scheduler/sched-bwc.rst)."""
 

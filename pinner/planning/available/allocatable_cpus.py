@@ -104,6 +104,8 @@ class AllocatableCpus:
     order: AllocationOrder = ANY_ORDER
     spared: CpuSet = CpuSet()
     """Of nodes that give an automatic emulator set none."""
+    slices: CpuSet = CpuSet()
+    """To which system.slice and the host's other units confine their processes; empty where that has all."""
     steps: tuple[int, int] | None = None
     """Of the automatic sets, for housekeeping and for emulators; None: as the load needs."""
 
@@ -160,7 +162,9 @@ class AllocatableCpus:
         return self.for_vcpus(self.isolated - self.dedicated - self.restricted - self.order.lcores)
 
     def for_host(self, cpus: CpuSet) -> CpuSet:
-        """Of these, the CPUs outside Nova's cpu_shared_set, unless all are inside."""
+        """Of these, the CPUs of the host's slices, unless none is, and outside Nova's cpu_shared_set, unless all are
+        inside."""
+        cpus = cpus & self.slices or cpus
         return cpus - self.nova.sets.shared or cpus
 
     def for_guests(self, cpus: CpuSet) -> CpuSet:

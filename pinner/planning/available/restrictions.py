@@ -13,11 +13,13 @@ from pinner.model.machine.process import (
     RESERVING_LOAD,
     ROOT,
     STANDING_SECONDS,
+    SYSTEM_SLICE,
     CpuLimit,
     Immovable,
     Process,
     Reserves,
     Thread,
+    hosts_limits,
 )
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import OVS, OVS_DAEMON, Snapshot
@@ -72,12 +74,13 @@ class Restrictions:
 
 def restrictions(snapshot: Snapshot, request: Request) -> Restrictions:
     by_mask: dict[CpuSet, list[_Found]] = {}
+    slices = hosts_slices(snapshot)
     for process in snapshot.processes:
         if snapshot.ovs is not None and process.name == OVS_DAEMON:
             continue  # its polling threads are of_ovs, the others are housekeeping
         stays = process.immovable_reason == "not-permitted" or not is_asked(process, request)
         if process.immovable_reason in ("", "not-permitted") and stays:
-            for mask, load in _masks(process).items():
+            for mask, load in _masks(process, slices).items():
                 by_mask.setdefault(mask, []).append(_Found(process, load))
     counting: list[RestrictedAffinity] = []
     idle: list[RestrictedAffinity] = []
@@ -187,8 +190,23 @@ def is_asked(process: Process, request: Request) -> bool:
     return asked_for(process, request) and not is_excluded_process(process, request)
 
 
-def reason_to_stay(process: Process, thread: Thread) -> Immovable:
-    return process.immovable_reason or thread.immovable_reason
+def hosts_slices(snapshot: Snapshot) -> CpuSet:
+    """The CPUs to which system.slice and the host's other units confine their processes; empty where system.slice has
+    all."""
+    limits = hosts_limits(limit for process in snapshot.processes for limit in process.cpu_limits)
+    is_confined = any(limit.path.strip("/") == SYSTEM_SLICE for limit in limits)
+    return union({limit.cpus for limit in limits}) if is_confined else CpuSet()
+
+
+def reason_to_stay(process: Process, thread: Thread, slices: CpuSet) -> Immovable:
+    """``slices``: see hosts_slices."""
+    return process.immovable_reason or ("" if _is_hosts(process, thread, slices) else thread.immovable_reason)
+
+
+def _is_hosts(process: Process, thread: Thread, slices: CpuSet) -> bool:
+    """A slice of the host alone confines it, nobody restricted it by itself: it moves inside."""
+    limits = hosts_limits(process.cpu_limits[-1:]) if slices and thread.immovable_reason == "restricted" else ()
+    return any(limit.cpus == thread.affinity for limit in limits)
 
 
 def _order(each: RestrictedAffinity) -> tuple[bool, float, list[int]]:
@@ -250,10 +268,11 @@ class _Need:
         return all(has >= need for has, need in zip(_amounts(base, free & self.cpus), needed, strict=True))
 
 
-def _masks(process: Process) -> dict[CpuSet, float]:
+def _masks(process: Process, slices: CpuSet) -> dict[CpuSet, float]:
     masks: dict[CpuSet, float] = {}
     for thread in process.threads:
-        if thread.affinity and thread.immovable_reason == "restricted":
+        is_restricted = thread.immovable_reason == "restricted" and not _is_hosts(process, thread, slices)
+        if thread.affinity and is_restricted:
             masks[thread.affinity] = masks.get(thread.affinity, 0.0) + thread.load
     return masks
 

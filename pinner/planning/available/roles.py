@@ -48,12 +48,15 @@ def resolve(
 
 
 def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool, apart: bool) -> Resolved:
+    hosts = _hosts_slices(allocatable, request)
+    request = replace(request, housekeeping=str(hosts)) if hosts else request
     literal = _literals(allocatable, request, isolating=isolating)
     free = allocatable.shared - literal["housekeeping"] - literal["emulator"]
     _require_room(allocatable, request, free)
     # Beside a literal set of vCPUs, the two others are divided as where each vCPU has a CPU to itself.
     apart = apart or isolating or bool(literal["vcpus"])
-    by_node = sized(allocatable, request, free - literal["vcpus"], apart=apart)
+    nodes = {node: cpus - hosts for node, cpus in allocatable.nodes.items()}
+    by_node = sized(replace(allocatable, nodes=nodes), request, free - literal["vcpus"], apart=apart)
     auto = slices.union_of(by_node)
     vcpu = literal["vcpus"] or allocatable.for_vcpus(auto.vcpu)
     roles = Roles(
@@ -69,6 +72,19 @@ def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool, apa
         {} if literal["emulator"] else {node: part.emulator for node, part in by_node.items() if part.emulator}
     )
     return Resolved(roles, emulator_on, _literal_warnings(allocatable, roles, literal))
+
+
+def _hosts_slices(allocatable: AllocatableCpus, request: Request) -> CpuSet:
+    """They are the housekeeping set where they leave half of the free CPUs to guests, or where live partitions can have
+    none of theirs. Else an automatic set is inside, and so are those of other sizes."""
+    if request.housekeeping != AUTO or not allocatable.slices:
+        return CpuSet()
+    free = for_housekeeping(allocatable, request)
+    hosts, live = allocatable.for_host(free), request.isolation == "live" and allocatable.isolating
+    fits = slices.MOST * len(hosts) <= len(free) and allocatable.steps is None
+    cores = (allocatable.count_cores(hosts & cpus) for cpus in allocatable.nodes.values() if hosts & cpus)
+    is_enough = hosts <= allocatable.slices and min(cores, default=0) >= allocatable.minimum_cores
+    return hosts if (fits or live) and is_enough else CpuSet()
 
 
 def _recorded(allocatable: AllocatableCpus, request: Request, recorded: Roles, *, isolating: bool) -> Resolved | None:
@@ -109,6 +125,8 @@ def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[C
     """All that a plan can have. Raises Invalid for a list that does not parse."""
     if request.housekeeping != AUTO:
         return (CpuSet.parse(request.housekeeping, "housekeeping"),)
+    if hosts := _hosts_slices(allocatable, request):
+        return (hosts,)
     free = for_housekeeping(allocatable, request)
     apart = allocatable.apart or request.vcpus != AUTO
     by_node = (

@@ -25,6 +25,7 @@ from pinner.planning.available.allocation_order import AllocationOrder
 from pinner.planning.available.exclusions import asked_for, is_excluded_process
 from pinner.planning.available.numa import bound_of
 from pinner.planning.available.restrictions import (
+    hosts_slices,
     is_asked,
     keeping,
     limits,
@@ -74,8 +75,9 @@ def allocatable_cpus(
         demand=_demand(snapshot, request),
         limits=limits(snapshot, request),
         order=AllocationOrder.of(snapshot, request),
+        slices=hosts_slices(snapshot),
     )
-    any_order = bool(snapshot.shared or base.limits) or not base.order.is_by_id
+    any_order = bool(snapshot.shared or base.limits or base.slices) or not base.order.is_by_id
     mask = _by_hand(base, request, of_processes, any_order=any_order)
     kept = (each for each in of_processes if each.cpus != mask and (each.firm or not only_firm))
     return replace(keeping(base, kept), by_hand=mask)
@@ -143,12 +145,14 @@ def moving(
     snapshot: Snapshot, request: Request, managed_processes: Container[tuple[int, int]] = ()
 ) -> Iterator[Moving]:
     """None is real-time: on shared CPUs, it would stop all other threads."""
+    slices = hosts_slices(snapshot)
     for process in () if request.fix else snapshot.processes:
         requested, busy = is_asked(process, request), process.load > request.busy_threshold
         placed = moves_processes(request) and (busy or (process.pid, process.started) in managed_processes)
         if not (requested or placed) or is_excluded_process(process, request) or process.is_realtime:
             continue
-        threads = tuple(thread for thread in process.threads if reason_to_stay(process, thread) in _movable(requested))
+        movable = _movable(requested)
+        threads = tuple(thread for thread in process.threads if reason_to_stay(process, thread, slices) in movable)
         if threads:
             reason = f"was busy when pinner placed it: stays {APART}"
             if requested:
@@ -180,7 +184,7 @@ def require_threshold(snapshot: Snapshot, request: Request) -> None:
 def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
     """Busy or requested processes that do not move, without guests' threads, and without those that a request for some
     guests does not ask for."""
-    per_cpu = []
+    per_cpu, slices = [], hosts_slices(snapshot)
     for process in () if request.fix else snapshot.processes:
         requested = is_asked(process, request)
         if not (requested or (moves_processes(request) and process.load > request.busy_threshold)):
@@ -198,7 +202,7 @@ def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
         elif process.is_realtime and process.immovable_reason != "pinner":
             yield LeftOut(process_target(process), _why_realtime(process))
         else:
-            yield from _immovable_threads(process, asked=requested)
+            yield from _immovable_threads(process, slices, asked=requested)
     if per_cpu:
         yield _busiest(per_cpu)
 
@@ -216,11 +220,11 @@ def _busiest(per_cpu: list[Process]) -> LeftOut:
     return LeftOut(process_target(busiest), why)
 
 
-def _immovable_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
+def _immovable_threads(process: Process, slices: CpuSet, *, asked: bool) -> Iterator[LeftOut]:
     target = process_target(process)
     staying_threads: dict[tuple[Immovable, CpuSet], list[Thread]] = {}
     for thread in process.threads:
-        immovable_reason = reason_to_stay(process, thread)
+        immovable_reason = reason_to_stay(process, thread, slices)
         if immovable_reason not in _movable(asked):
             staying_threads.setdefault((immovable_reason, thread.affinity), []).append(thread)
     for (immovable_reason, mask), threads in staying_threads.items():
