@@ -49,6 +49,10 @@ def qemus_own_load(snapshot: Snapshot, guests: Iterable[Guest]) -> dict[int, flo
     return {tid: load for tid, load in loads.items() if tid in own}
 
 
+PINNED = ", which an operator pinned"
+"""Of the owner that is a guest."""
+
+
 @dataclass(frozen=True, slots=True)
 class RestrictedAffinity:
     cpus: CpuSet

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest.guest import Guest, OperatorPin
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import Snapshot
@@ -47,7 +47,8 @@ def pins_of(guest: Guest) -> tuple[OperatorPin, ...]:
 
 def owned(snapshot: Snapshot, request: Request) -> dict[str, CpuSet]:
     """By UUID: the online CPUs of pins that vCPUs use alone, also at the next start only. These are CPUs with a pinned
-    vCPU for each core or more, of whichever guests, and those of real-time vCPUs."""
+    vCPU for each core or more, of whichever guests, and those of real-time vCPUs. Pools of several cores own none where
+    these would leave no whole core: the widest ones first."""
     cores, pins = snapshot.topology.online_cores, list(vcpu_pins(snapshot, request))
 
     def is_full(cpus: CpuSet) -> bool:
@@ -55,6 +56,14 @@ def owned(snapshot: Snapshot, request: Request) -> dict[str, CpuSet]:
         return len(vcpus) >= len({cores[cpu].lowest for cpu in cpus})
 
     full = {mask for mask in {mask for _, _, mask in pins} if len(mask) == 1 or is_full(mask)}
+    polled = snapshot.ovs.cpus if snapshot.ovs else CpuSet()
+    usable = snapshot.topology.online - snapshot.topology.isolated - snapshot.nova_owns().dedicated - polled
+    pools = (mask for mask in full if mask & usable and not mask <= cores[mask.lowest])
+    for pool in sorted(pools, key=lambda mask: (-len(mask), list(mask))):
+        left = usable - union(full)
+        if any(cores[cpu] <= left for cpu in left):
+            break
+        full.remove(pool)
     by_guest: dict[str, CpuSet] = {}
     for guest, vcpu, mask in pins:
         if mask in full or vcpu in _realtime(guest):

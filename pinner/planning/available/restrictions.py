@@ -24,7 +24,7 @@ from pinner.model.machine.process import (
 from pinner.model.plan.request import Request
 from pinner.model.snapshot import OVS, OVS_DAEMON, Snapshot
 from pinner.model.text import and_more, listed
-from pinner.planning.available.allocatable_cpus import AllocatableCpus, RestrictedAffinity
+from pinner.planning.available.allocatable_cpus import PINNED, AllocatableCpus, RestrictedAffinity
 from pinner.planning.available.exclusions import asked_for, is_excluded_guest, is_excluded_process, own_cpus
 from pinner.planning.available.numa import allowed
 from pinner.planning.available.operator_pins import beside_vcpus, is_left_to_operator, owned, pins_of, released
@@ -130,7 +130,7 @@ def of_guests(snapshot: Snapshot, request: Request, in_use: CpuSet = CpuSet()) -
     own = owned(snapshot, request)
     for guest in snapshot.guests:
         if cpus := own.get(guest.uuid, CpuSet()):
-            yield RestrictedAffinity(cpus, f"guest {guest.name}, which an operator pinned", guest=guest.uuid)
+            yield RestrictedAffinity(cpus, f"guest {guest.name}{PINNED}", guest=guest.uuid)
         if is_excluded_guest(guest, request) and (rest := own_cpus(guest) - cpus - in_use):
             yield RestrictedAffinity(rest, f"guest {guest.name}, which is excluded", guest=guest.uuid)
 
@@ -180,7 +180,9 @@ def owned_in_words(guest: Guest, allocatable: AllocatableCpus) -> str:
     ]
     shared = f" (it shares {listed(others, NAMED)})" if others else ""
     rest = union(pin.cpus for pin in pins_of(guest) if pin.kind == "vcpu") & allocatable.online - own
-    none = f"; it owns none of CPUs {rest}: pins to more cores than vCPUs only restrict it" if rest else ""
+    left = allocatable.online - allocatable.reserved - allocatable.restricted - rest
+    wide = "more cores than vCPUs" if any(allocatable.cores[cpu] <= left for cpu in left) else "all cores"
+    none = f"; it owns none of CPUs {rest}: pins to {wide} only restrict it" if rest else ""
     qemus = union(pin.cpus for pin in pins_of(guest) if pin.kind != "vcpu") & allocatable.online - own
     last = f"; housekeeping takes CPUs {qemus} of QEMU's own threads last" if qemus else ""
     return (f"; it owns CPUs {own}{shared}" if own else "") + none + last

@@ -8,7 +8,7 @@ from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.plan.plan import Roles
 from pinner.model.plan.request import AUTO, SETS, Request
 from pinner.planning.available import slices
-from pinner.planning.available.allocatable_cpus import AllocatableCpus
+from pinner.planning.available.allocatable_cpus import PINNED, AllocatableCpus
 from pinner.planning.available.slices import sized
 
 
@@ -208,9 +208,11 @@ def _shortage(allocatable: AllocatableCpus, roles: Roles, missing: list[str]) ->
         *((f"restricted affinity of {each.owner}", each.cpus) for each in allocatable.restrictions),
     )
     used = ", ".join(f"{use} {cpus}" for use, cpus in parts if cpus)
-    online = allocatable.online
+    online, pinned = allocatable.online, any(each.owner.endswith(PINNED) for each in allocatable.restrictions)
+    cure = "; to free CPUs of guests, place them (--guest) or release their pins (--release-cpuset)" if pinned else ""
     return (
-        f"no CPU is left for {', '.join(missing)}: the {len(online)} online CPUs ({online}) are used as follows: {used}"
+        f"no CPU is left for {', '.join(missing)}: the {len(online)} online CPUs ({online}) are used as follows: "
+        f"{used}{cure}"
     )
 
 

@@ -9,13 +9,14 @@ from data.field.pins import (
     hana_pairs,
     one_node_pins,
     overlap,
+    ovirt_pools,
     shared_pins,
     since_the_run,
     whole_cores,
 )
 from support.hosts import applied, cpus, process
 
-from pinner.model.errors import Invalid, Refused
+from pinner.model.errors import Invalid, NoFit, Refused
 from pinner.model.plan.plan import Plan
 from pinner.model.plan.request import Request
 from pinner.planning.admission import Past, identified, require_permitted
@@ -96,6 +97,32 @@ def test_pins_to_a_node_own_it_where_the_vcpus_can_use_it_alone():
         one_node_pins.HOUSEKEEPING_OF_PART,
         one_node_pins.EMULATOR_OF_PART,
     )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("host", ovirt_pools.HOSTS.values(), ids=ovirt_pools.HOSTS)
+def test_a_pool_that_would_leave_no_role_a_core_only_restricts(host, strategy):
+    made = plan(host, "s", Request(strategy))
+    assert (made.roles.housekeeping, made.roles.emulator) == (ovirt_pools.HOUSEKEEPING, ovirt_pools.EMULATOR)
+    assert not ovirt_pools.DEDICATED & made.roles.cpus
+    assert "it owns CPUs 4,6,20,22" in why(made)[0]
+    assert all(f"it owns none of CPUs {ovirt_pools.POOL}: " in each for each in why(made)[1:])
+
+
+def test_a_policy_keeps_its_sets_when_the_next_guest_shares_the_pool():
+    first = plan_from_placement(ovirt_pools.HOSTS["3"], "s", Request(), None)
+    after = applied(ovirt_pools.HOSTS["3"], first)
+    after = replace(after, guests=(*after.guests, ovirt_pools.HOSTS["4"].guests[-1]))
+    again = plan_from_placement(after, "s", Request(), record(first, ovirt_pools.HOSTS["3"], None))
+    assert (again.roles, again.changes) == (first.roles, ())
+
+
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "exclusive", "isolated", "optimal"])
+def test_where_pins_leave_no_cpu_the_error_says_what_frees_some(strategy):
+    with pytest.raises(NoFit) as refused:
+        plan(ovirt_pools.NO_CPU, "s", Request(strategy))
+    assert str(refused.value).endswith(ovirt_pools.CURE)
+    assert plan(ovirt_pools.NO_CPU, "s", Request(strategy, released_guests=("g0", "g1", "g2"))).roles.cpus
 
 
 def test_an_excluded_guest_keeps_the_cpus_of_its_pins():
