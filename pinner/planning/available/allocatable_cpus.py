@@ -105,6 +105,9 @@ class AllocatableCpus:
     limits: tuple[CpuLimit, ...] = ()
     """What cgroups allow the guests: each set once, with the cgroup that allows the fewest; all CPUs for a guest
     without a limit. Empty: no guest has one."""
+    definitions: tuple[CpuSet, ...] = ()
+    """What restricted guests may use, each set once: vCPUs with CPUs of their own share none with QEMU's own threads,
+    which need one there."""
     order: AllocationOrder = ANY_ORDER
     spared: CpuSet = CpuSet()
     """Of nodes that give an automatic emulator set none."""

@@ -26,7 +26,7 @@ from pinner.model.snapshot import OVS, OVS_DAEMON, Snapshot
 from pinner.model.text import and_more, listed
 from pinner.planning.available.allocatable_cpus import PINNED, AllocatableCpus, RestrictedAffinity
 from pinner.planning.available.exclusions import asked_for, is_excluded_guest, is_excluded_process, own_cpus
-from pinner.planning.available.numa import allowed
+from pinner.planning.available.numa import allowed, bound_of
 from pinner.planning.available.operator_pins import beside_vcpus, is_left_to_operator, owned, pins_of, released
 from pinner.planning.available.slices import ROLES
 
@@ -151,6 +151,18 @@ def limits(snapshot: Snapshot, request: Request) -> tuple[CpuLimit, ...]:
             path = guest.cpu_limits[-1].path if guest.cpu_limits else ROOT
             by_set.setdefault(cpus, CpuLimit(path, cpus))
     return tuple(by_set.values()) if set(by_set) - {snapshot.topology.online} else ()
+
+
+def definitions(snapshot: Snapshot, request: Request) -> tuple[CpuSet, ...]:
+    """See AllocatableCpus.definitions. Only guests that a plan may place count, with a CPU more than vCPUs."""
+    bounds = (
+        (guest, bound_of(guest, snapshot.topology))
+        for guest in released(snapshot, request).guests
+        if guest.restriction and not guest.dedicated
+        if not (is_excluded_guest(guest, request) or is_left_to_operator(guest, request))
+    )
+    sets = (bound.nodes for guest, bound in bounds if bound and bound.nodes and len(bound.nodes) > len(guest.plugged))
+    return tuple(dict.fromkeys(sets))
 
 
 def warnings(allocatable: AllocatableCpus) -> Iterator[str]:

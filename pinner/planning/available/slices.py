@@ -69,6 +69,8 @@ def _of_nodes(
         }
     for limit in allocatable.limits if request.emulator == AUTO else ():
         by_node |= _with_emulators_within(allocatable, limit, by_node)
+    for cpus in allocatable.definitions if apart and request.emulator == AUTO else ():
+        by_node |= _with_spare_core(allocatable, cpus, by_node)
     return by_node
 
 
@@ -95,22 +97,36 @@ def _with_emulators_within(
     allocatable: AllocatableCpus, limit: CpuLimit, by_node: dict[NodeId, Slices]
 ) -> dict[NodeId, Slices]:
     """The node whose emulator set gets a core of those that a cgroup allows; none where the set has one already."""
-    if any(part.emulator & limit.cpus for part in by_node.values()):
+    if spared := _with_spare_core(allocatable, limit.cpus, by_node):
+        return spared
+    node, cores = _cores_within(allocatable, limit.cpus, by_node)
+    if not cores:
         return {}
-    cores = {
-        node: list(_FreeCores(allocatable, allocatable.in_turn(part.vcpu & limit.cpus, 0)))
-        for node, part in by_node.items()
-    }
-    node = max(cores, key=lambda node: len(cores[node]))
-    if not cores[node]:
-        return {}
-    part, vcpus = by_node[node], union(each.vcpu for each in by_node.values())
-    spare = (core for core in cores[node] if allocatable.order.can_spare(core, vcpus))
-    if len(cores[node]) > 1 and (core := next(spare, None)):
-        return {node: replace(part, emulator=part.emulator | core, vcpu=part.vcpu - core)}
-    core = cores[node][0]
+    part, core = by_node[node], cores[0]
     note = f"{limit} is small: emulator threads share CPUs {core} with vCPUs"
     return {node: replace(part, emulator=part.emulator | core, note="; ".join(filter(None, (part.note, note))))}
+
+
+def _with_spare_core(allocatable: AllocatableCpus, cpus: CpuSet, by_node: dict[NodeId, Slices]) -> dict[NodeId, Slices]:
+    """As _with_emulators_within; none where vCPUs need all cores of these CPUs."""
+    node, cores = _cores_within(allocatable, cpus, by_node)
+    part, vcpus = by_node[node], union(each.vcpu for each in by_node.values())
+    spare = (core for core in cores if allocatable.order.can_spare(core, vcpus))
+    if len(cores) > 1 and (core := next(spare, None)):
+        return {node: replace(part, emulator=part.emulator | core, vcpu=part.vcpu - core)}
+    return {}
+
+
+def _cores_within(
+    allocatable: AllocatableCpus, cpus: CpuSet, by_node: dict[NodeId, Slices]
+) -> tuple[NodeId, list[CpuSet]]:
+    """Of the node with most; none where the emulator set has one of these CPUs."""
+    has_one = any(part.emulator & cpus for part in by_node.values())
+    cores = {
+        node: [] if has_one else list(_FreeCores(allocatable, allocatable.in_turn(part.vcpu & cpus, 0)))
+        for node, part in by_node.items()
+    }
+    return max(cores.items(), key=lambda each: len(each[1]))
 
 
 def union_of(by_node: Mapping[NodeId, Slices]) -> Slices:

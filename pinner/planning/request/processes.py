@@ -25,6 +25,7 @@ from pinner.planning.available.allocation_order import AllocationOrder
 from pinner.planning.available.exclusions import asked_for, is_excluded_process
 from pinner.planning.available.numa import bound_of
 from pinner.planning.available.restrictions import (
+    definitions,
     hosts_slices,
     is_asked,
     keeping,
@@ -74,6 +75,7 @@ def allocatable_cpus(
         idle=tuple(_outside(restricted.idle, in_use)),
         demand=_demand(snapshot, request),
         limits=limits(snapshot, request),
+        definitions=definitions(snapshot, request),
         order=AllocationOrder.of(snapshot, request),
         slices=hosts_slices(snapshot),
     )

@@ -128,7 +128,8 @@ def _in_turn(context: Context, free: CpuSet) -> Iterator[CpuSet]:
 
 def _emulators(context: Context, resolved: Resolved, roles: Roles, allocation: Allocation) -> dict[str, CpuSet]:
     """The recorded or current CPU, if it is free, else one of the set on the guest's node, else any of the set, else
-    for an automatic set one that no vCPU has. A bound guest gets only a CPU of its nodes."""
+    for an automatic set one that no vCPU has. A bound guest gets only a CPU of its nodes; others get CPUs of a
+    definition last."""
     unused = _free(context, roles, allocation)
     # On a small node or in a small cgroup both sets share CPUs.
     free = roles.emulator - roles.housekeeping - (roles.vcpu - unused)
@@ -139,11 +140,13 @@ def _emulators(context: Context, resolved: Resolved, roles: Roles, allocation: A
         if own := context.near(guest, _own(context, guest) & (free | extra)):
             chosen[guest.uuid] = CpuSet.of([min(own)])
             free, extra = free - own, extra - own
-    for guest in guests:
+    inside = union(context.allocatable.definitions)
+    for guest in sorted(guests, key=lambda guest: not guest.restriction):
         if guest.uuid in chosen:
             continue
         nodes = allocation.places[guest.uuid].nodes
         possible = context.near(guest, free)
+        possible = possible if guest.restriction else possible - inside or possible
         if near := beside(context, resolved, guest, nodes) & possible or possible:
             chosen[guest.uuid] = CpuSet.of([min(near)])
         elif possible := context.near(guest, extra):

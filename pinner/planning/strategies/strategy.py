@@ -240,7 +240,8 @@ def _lacking(context: Context, guest: Guest, roles: Roles, *, apart: bool) -> st
             return f"{why}, where the vCPU set ({roles.vcpu}) has no CPU"
     if not context.near(guest, roles.emulator) and (apart or not guest.restriction):
         whys = context.bounds[guest.uuid].why
-        return f"{whys}, where the emulator set ({roles.emulator}) has no CPU"
+        cure = "; to lift the restriction, name the guest in released_guests (--release-cpuset)"
+        return f"{whys}, where the emulator set ({roles.emulator}) has no CPU{cure if guest.restriction else ''}"
     return ""
 
 

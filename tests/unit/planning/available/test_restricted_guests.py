@@ -4,6 +4,7 @@ it."""
 from dataclasses import replace
 
 import pytest
+from data.field import own_cpus
 from data.field.pins import absent_cpus, confined, low_cpus, nothing_left, one_cpu, one_node
 from support.hosts import applied, cpus, guest, plain, process, snapshot
 
@@ -61,9 +62,32 @@ def test_isolated_pins_inside_and_leaves_a_guest_without_an_emulator_cpu_alone()
     assert [(left.label, left.why) for left in made.unplaced] == [
         (
             "guest g2",
-            "the guest has CPUs 28-31 from its definition (<vcpu cpuset>), where the emulator set (4-7) has no CPU",
+            "the guest has CPUs 28-31 from its definition (<vcpu cpuset>), where the emulator set (4-7) has no CPU; "
+            "to lift the restriction, name the guest in released_guests (--release-cpuset)",
         )
     ]
+
+
+@pytest.mark.parametrize("strategy", ["exclusive", "isolated", "optimal"])
+@pytest.mark.parametrize(("inside", "vcpus", "sets"), own_cpus.CASES)
+@pytest.mark.parametrize("others", [4, 9])
+def test_the_automatic_emulator_set_has_a_core_inside(inside, vcpus, sets, others, strategy):
+    host = own_cpus.host(inside, vcpus, others)
+    request = Request(strategy, isolation="boot" if strategy == "exclusive" else "live")
+    made = plan(host, "s", request)
+    assert (str(made.roles.housekeeping), str(made.roles.emulator)) == sets
+    assert not made.unplaced and len(where(made)) == vcpus
+    assert (where(made) | where(made, vcpus=False)) <= cpus(inside)
+    require_permitted(identified(made, host)[0], host, Past(), migrate_memory=False)
+    assert plan(applied(host, made), "s", Request("exclusive")).changes == () or strategy != "exclusive"
+
+
+@pytest.mark.parametrize("strategy", ["exclusive", "isolated"])
+def test_a_guest_whose_vcpus_need_every_cpu_inside_gets_a_reason_with_a_cure(strategy):
+    request = Request(strategy, isolation="live" if strategy == "isolated" else "boot")
+    made = plan(own_cpus.host("8-15", 8), "s", request)
+    assert [left.why for left in made.unplaced] == [own_cpus.WHY_FULL]
+    assert not plan(own_cpus.host("8-15", 8), "s", replace(request, released_guests=("g1",))).unplaced
 
 
 @pytest.mark.parametrize("strategy", FLOATING)
