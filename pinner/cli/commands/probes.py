@@ -3,7 +3,7 @@ plans."""
 
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from pinner.cli.frame.parser import Commands, Parser, add_command
 from pinner.cli.frame.pictures import show
 from pinner.cli.frame.values import names, probe_windows, tournament_windows, window_seconds
 from pinner.cli.show.probed import result_parts
-from pinner.model.errors import Invalid, PinnerError
+from pinner.model.errors import Invalid, NotFound, PinnerError
 from pinner.model.outcome.outcome import (
     BLOCK,
     DEFAULT_SECONDS,
@@ -167,9 +167,18 @@ def tournament(context: CommandContext, arguments: Namespace) -> int:
 
 def _made(context: CommandContext, pinner: "Service", arguments: Namespace) -> list["Plan"]:
     host = pick_host(pinner, arguments.host)
+    _require_distinct(arguments.strategies, {strategy.name for strategy in pinner.strategies()})
     with context.measuring(None):
         taken, _ = pinner.take_snapshot(host, None, context.caller)
     return [pinner.plan(host, Request(strategy=name), taken, None, context.caller) for name in arguments.strategies]
+
+
+def _require_distinct(strategies: Sequence[str], known: Set[str]) -> None:
+    for index, name in enumerate(strategies):
+        if name not in known:
+            raise NotFound("strategy", name)
+        if name in strategies[:index]:
+            raise Invalid("--strategy", name, "each strategy once: equal placements cannot be ranked")
 
 
 def _played(context: CommandContext, pinner: "Service", arguments: Namespace, plans: Sequence["Plan"]) -> int:

@@ -47,6 +47,13 @@ def test_strategies_give_the_plans_from_one_snapshot(pinner, cli):
     assert len(answer["order"]) == 4 * TOURNAMENT_WINDOWS
 
 
+@pytest.mark.parametrize("names", ["shared-pool,no-such", "shared-pool,numa-local,shared-pool"])
+def test_a_strategy_that_is_unknown_or_named_twice_is_refused_before_a_plan_is_stored(pinner, cli, names):
+    refused = cli("tournament", "--strategy", names, "--yes")
+    assert (refused.status, names.rpartition(",")[2] in refused.err) == (2, True)
+    assert (pinner.stored, pinner.snapshots) == ({}, {})
+
+
 def test_the_question_has_the_changes_and_the_time(pinner, cli, plans, monkeypatch):
     asked = []
     monkeypatch.setattr("pinner.cli.commands.probes.require_answer", lambda *, yes: None)
