@@ -125,8 +125,6 @@ def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[C
     """All that a plan can have. Raises Invalid for a list that does not parse."""
     if request.housekeeping != AUTO:
         return (CpuSet.parse(request.housekeeping, "housekeeping"),)
-    if hosts := _hosts_slices(allocatable, request):
-        return (hosts,)
     free = for_housekeeping(allocatable, request)
     apart = allocatable.apart or request.vcpus != AUTO
     by_node = (
@@ -134,7 +132,9 @@ def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[C
         for steps in slices.every_size(request)
         if 0 not in steps
     )
-    return tuple(dict.fromkeys(slices.union_of(each).housekeeping for each in by_node))
+    hosts = _hosts_slices(allocatable, request)
+    first = (hosts,) if hosts else ()
+    return tuple(dict.fromkeys((*first, *(slices.union_of(each).housekeeping for each in by_node))))
 
 
 def is_housekeeping_set(allocatable: AllocatableCpus, request: Request, cpus: CpuSet) -> bool:

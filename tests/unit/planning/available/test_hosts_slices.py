@@ -53,6 +53,8 @@ def test_a_guest_that_does_not_fit_beside_the_slices_gets_cpus_inside(strategy):
     assert not made.unplaced
     assert made.roles.housekeeping < cpus("0-7,16-23")
     require_permitted(identified(made, HALF)[0], HALF, Past(), migrate_memory=False)
+    again = plan(applied(HALF, made, by_hand=True), "s", Request(strategy))
+    assert (again.roles, again.changes) == (made.roles, ())
 
 
 @pytest.mark.parametrize("strategy", [*FLOATING, "exclusive"])
