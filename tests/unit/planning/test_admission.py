@@ -394,8 +394,6 @@ def test_memory_moves_only_to_the_node_of_all_vcpus() -> None:
 
 
 def test_every_part_of_a_guest_is_in_the_inventory() -> None:
-    parts = list(G1.threads_by_target)
-    assert {part.kind for part in parts} == {"emulator", "vcpu", "iothread", "vhost"}
-    changes = tuple(AffinityChange(part, (), cpus("4"), "so") for part in parts)
-    admit(forged(*changes), VIEW)
+    assert {part.kind for part in G1.threads_by_target} == {"emulator", "vcpu", "iothread", "vhost"}
+    admit(forged(*(AffinityChange(part, (), cpus("4"), "so") for part in G1.threads_by_target)), VIEW)
     assert isinstance(MADE.memory[0], GuestMemory)
