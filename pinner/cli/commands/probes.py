@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pinner.service.protocol import Service
 
 POLL_SECONDS = 1.0
+MOST_POLLS = 120
+"""Until a cancelled probe has put its placement back."""
 
 _PROBE_ABOUT = """\
 The server of the host applies the plan and rolls it back, in windows of
@@ -49,7 +51,10 @@ inconclusive:   more windows are needed; the output says about how many
 
 At its end the host has the placement that the probe found, also after
 Ctrl-C; with --keep and the verdict better it has the plan's. `pinner outcome
-PROBE_ID` shows the verdict again, with all windows, also as a picture."""
+PROBE_ID` shows the verdict again, with all windows, also as a picture.
+
+A probe or a tournament goes on when its terminal or connection ends: --cancel
+ends it, and waits until its placement is put back."""
 
 _TOURNAMENT_ABOUT = f"""\
 A tournament is a probe of several plans (see `pinner probe --help`). The
@@ -79,12 +84,20 @@ def register_probe(commands: Commands) -> None:
         about=_PROBE_ABOUT,
         asks=True,
         status={
-            0: "better, or it does not matter, or you answered no",
+            0: "better, no matter, cancelled by --cancel, or you answered no",
             1: "worse, inconclusive, or the probe did not reach its end",
         },
-        examples=["pinner probe PLAN_ID", "pinner probe PLAN_ID --windows 12 --seconds 60 --keep --yes"],
+        examples=[
+            "pinner probe PLAN_ID",
+            "pinner probe PLAN_ID --windows 12 --seconds 60 --keep --yes",
+            "pinner probe --cancel PROBE_ID",
+        ],
     )
-    parser.add_argument("plan", metavar="PLAN_ID", help="id of a stored plan (see `pinner plan list`)")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("plan", metavar="PLAN_ID", nargs="?", help="id of a stored plan (see `pinner plan list`)")
+    what.add_argument(
+        "--cancel", metavar="PROBE_ID", help="end this probe or tournament before its time (see `pinner audit list`)"
+    )
     _window_options(
         parser, f"{DEFAULT_WINDOWS}; with nine measures, better and worse need 6", DEFAULT_WINDOWS, probe_windows
     )
@@ -146,9 +159,29 @@ def _keep_option(parser: Parser, what: str) -> None:
 
 
 def probe(context: CommandContext, arguments: Namespace) -> int:
+    unused = {"windows": DEFAULT_WINDOWS, "seconds": DEFAULT_SECONDS, "keep": False}
+    for name, default in unused.items() if arguments.cancel else ():
+        if (value := getattr(arguments, name)) != default:
+            raise Invalid(f"--{name}", value, "not given with --cancel")
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
+        if arguments.cancel:
+            return _cancel(context, pinner, arguments)
         return _played(context, pinner, arguments, [pinner.plan_by_id(arguments.plan)])
+
+
+def _cancel(context: CommandContext, pinner: "Service", arguments: Namespace) -> int:
+    probe = pinner.probe_by_id(arguments.cancel)
+    if not agreed(f"End probe {probe.id} and put the placement of host {probe.host} back?", yes=arguments.yes):
+        return 0
+    probe = pinner.cancel_probe(probe.id, context.caller)
+    for _ in range(MOST_POLLS):
+        if probe.state != "running":
+            break
+        time.sleep(POLL_SECONDS)
+        probe = pinner.probe_by_id(probe.id)
+    show(context, probe, result_parts)
+    return 0 if probe.state == "cancelled" and not probe.left else 1
 
 
 def tournament(context: CommandContext, arguments: Namespace) -> int:

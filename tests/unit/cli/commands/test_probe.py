@@ -115,6 +115,64 @@ def test_ctrl_c_after_the_end_names_the_run_that_is_kept(pinner, cli, plan, monk
     assert "probe probe-1 is ended; run run-9 keeps planned" in result.err
 
 
+@pytest.fixture
+def running(pinner, cli, plan, monkeypatch):
+    """A probe whose terminal is gone; its states after it is cancelled."""
+    cli("probe", plan, "--windows", "6", "--yes")
+    ended, states = pinner.probes["probe-1"], []
+    pinner.probes["probe-1"] = replace(ended, state="running", ended_at=None, outcome=None)
+
+    def put_back(_=None):
+        pinner.probes["probe-1"] = replace(pinner.probes["probe-1"], **states.pop(0))
+
+    def cancel(name, _caller):
+        put_back()
+        return pinner.probes[name]
+
+    monkeypatch.setattr(pinner, "cancel_probe", cancel)
+    monkeypatch.setattr(command.time, "sleep", put_back)
+    return states
+
+
+def test_a_probe_whose_terminal_is_gone_is_cancelled_by_its_id(cli, running):
+    running += [{"state": "running"}, {"state": "running"}, {"state": "cancelled", "why": "cancelled by ann"}]
+    result = cli("probe", "--cancel", "probe-1", "--yes")
+    lines = [" ".join(line.split()) for line in result.out.splitlines()]
+    assert (result.status, running) == (0, [])
+    assert {"state cancelled", "why cancelled by ann"} <= {*lines}
+
+
+@pytest.mark.parametrize(
+    "ends", [{"state": "ended"}, {"state": "cancelled", "left": "run-7"}, {"state": "failed"}], ids=str
+)
+def test_a_probe_that_is_not_cancelled_or_not_put_back_ends_with_status_1(cli, running, ends):
+    running += [ends]
+    result = cli("probe", "--cancel", "probe-1", "--yes")
+    assert (result.status, ends.get("left", ends["state"]) in result.out) == (1, True)
+
+
+def test_a_cancelled_probe_that_nobody_puts_back_is_not_awaited_for_ever(cli, running):
+    running += [{}] * (command.MOST_POLLS + 1)
+    result = cli("probe", "--cancel", "probe-1", "--yes")
+    assert (result.status, running) == (1, [])
+    assert "not yet" in result.out
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["probe-1"], ["no-such", "--yes"], ["probe-1", "plan-1", "--yes"], ["probe-1", "--keep", "--yes"],
+     ["probe-1", "--windows", "9", "--yes"]],
+)  # fmt: skip
+def test_a_wrong_cancel_has_status_2_and_cancels_nothing(pinner, cli, running, given):
+    running += [{"state": "cancelled"}]
+    assert cli("probe", "--cancel", *given).status == 2
+    assert pinner.probes["probe-1"].state == "running"
+
+
+def test_a_probe_needs_a_plan_or_the_id_of_a_probe(cli):
+    assert cli("probe", "--yes").status == 2
+
+
 @pytest.mark.parametrize(
     ("option", "value"), [("windows", "1"), ("windows", "51"), ("seconds", "14"), ("seconds", "x")]
 )
