@@ -191,8 +191,19 @@ def for_emulator(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> CpuSet:
 
 
 def emulator_pin(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> tuple[Remedy, ...]:
+    """A plan where more guests than these CPUs need such a line: their emulators would crowd there. A plan leaves
+    those that Nova pinned where they are, unless it is asked to move them."""
     allowed = for_emulator(guest, cpus, snapshot)
+    cores = union(own_cores(each, snapshot) for each in snapshot.guests)
+    alike = [each for each in snapshot.guests if each.dedicated == guest.dedicated]
+    if len([each for each in alike if _emulator_on(each, cores, snapshot)]) > len(allowed):
+        return plans("--nova-emulators" if guest.dedicated else "")
     return (command(f"virsh emulatorpin {quote(guest.uuid)} {allowed} --live"),) if allowed else ()
+
+
+def _emulator_on(guest: Guest, cores: CpuSet, snapshot: Snapshot) -> bool:
+    threads = guest.emulator.threads
+    return bool(restricted(threads, snapshot) & cores or union(each.affinity for each in threads) & own_cpus(guest))
 
 
 def sysctl(key: str, value: object) -> tuple[Remedy, Remedy]:

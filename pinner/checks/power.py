@@ -25,7 +25,7 @@ from pinner.model.outcome.check import Evidence, Found, HostCheck, Remedy, Subje
 from pinner.model.reading import HostReading
 from pinner.model.settings.power import DEEP_US
 from pinner.model.settings.sysctls import SYSCTLS
-from pinner.model.snapshot import Snapshot, emulator_cpus, restricted, starving_cpus, vcpu_cpus, vcpu_threads
+from pinner.model.snapshot import Snapshot, restricted, starving_cpus, vcpu_cpus, vcpu_threads
 from pinner.model.text import listed
 
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
@@ -194,8 +194,7 @@ def _emulators(reading: HostReading) -> Iterator[Found]:
         threads = [thread for thread in guest.emulator.threads if thread.affinity & vcpus]
         own = all(len(vcpu.thread.affinity) == 1 for vcpu in guest.vcpus if vcpu.thread)
         if threads and own and guest.emulator.policy != "isolate":
-            known, taken = reading.roles, vcpu_cpus(snapshot) | interrupted(reading)
-            free = (emulator_cpus(snapshot) & known.cpus) - taken or known.emulator - taken
+            free = reading.roles.emulator - vcpu_cpus(snapshot) - interrupted(reading)
             yield Found(
                 Subject("guest", guest.name),
                 f"emulator threads of guest {guest.name} may run on CPUs that its vCPUs have to themselves",

@@ -43,10 +43,12 @@ class AllocationOrder:
     """CPUs of guests that run on slower cores only."""
     qemus_own: CpuSet = CpuSet()
     """Whole cores of QEMU's own threads that operators pinned: housekeeping takes these CPUs last."""
+    beside_pinned: CpuSet = CpuSet()
+    """Siblings of CPUs of guests that Nova pinned, outside its dedicated set: automatic sets take them last."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, request: Request) -> "AllocationOrder":
-        cores, online = snapshot.topology.online_cores, snapshot.topology.online
+        cores, online, nova = snapshot.topology.online_cores, snapshot.topology.online, snapshot.nova_owns()
         lcores = snapshot.ovs.masks.lcore if snapshot.ovs else CpuSet()
         return cls(
             lcores=union(cores[cpu] for cpu in lcores & online),
@@ -54,12 +56,14 @@ class AllocationOrder:
             classes=snapshot.topology.core_classes[::-1],
             settled=_settled(snapshot),
             qemus_own=union(cores[cpu] for cpu in union(qemus_own_pins(snapshot, request).values())),
+            beside_pinned=union(cores[cpu] for guest in nova.guests for cpu in guest.cpus & online) - nova.dedicated,
         )
 
     @property
     def is_by_id(self) -> bool:
         """The lowest CPUs first."""
-        return not (self.lcores or self.confined or self.qemus_own) and len(self.classes) < 2
+        others = self.lcores or self.confined or self.qemus_own or self.beside_pinned
+        return not others and len(self.classes) < 2
 
     def needed(self, cpus: CpuSet) -> int:
         """Of these, for the confinement with most vCPUs."""
@@ -116,9 +120,11 @@ class AllocationOrder:
             yield from self._slowest_first(part)
 
     def _slowest_first(self, cpus: CpuSet) -> Iterator[CpuSet]:
-        slower = [cpus & each for each in self.classes[:-1]]
+        apart = cpus - self.beside_pinned
+        slower = [apart & each for each in self.classes[:-1]]
         yield from slower
-        yield cpus - union(slower)
+        yield apart - union(slower)
+        yield cpus & self.beside_pinned
 
 
 ANY_ORDER = AllocationOrder()

@@ -204,6 +204,7 @@ def _required(given: object) -> HostCheck:
 
 
 PLAN = "pinner plan"
+NOVA_EMULATORS = "--nova-emulators"
 
 Severities = Mapping[tuple[str, Subject], Severity]
 Check = Callable[[Snapshot], Iterable[CheckFinding]]
@@ -259,8 +260,8 @@ def _planned(snapshot: Snapshot, line: str) -> Snapshot | None:
 
 
 def _request(line: str) -> Request:
-    """The options that checks use: each has one value."""
-    words = split(line)[2:]
+    """The options that checks use: each but --nova-emulators has one value."""
+    words = [word for word in split(line)[2:] if word != NOVA_EMULATORS]
     given = list(zip(words[::2], words[1::2], strict=True))
     options = dict(given)
     return Request(
@@ -268,6 +269,7 @@ def _request(line: str) -> Request:
         smt=options.get("--smt", "prefer"),  # type: ignore[arg-type]
         minimum_cores=int(options["--minimum-cores"]) if "--minimum-cores" in options else None,
         processes=tuple(value for option, value in given if option == "--process"),
+        nova_emulators=NOVA_EMULATORS in line,
     )
 
 

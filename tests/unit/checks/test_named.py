@@ -12,6 +12,7 @@ from data.field.named import (
     squeezed_osds,
     topology,
 )
+from data.field.remedies import crowded
 from support.hosts import applied, cpus
 from support.made_up.readings import findings
 
@@ -178,3 +179,13 @@ def test_nova_can_make_the_cells_of_a_flavor_line():
     cells = {name: [line.line for line in of if line.line.startswith("hw:")] for name, of in lines.items()}
     assert cells == {name: [f"hw:numa_nodes={n}"] if n else [] for name, n in automatic_cells.RIGHT.items()}
     assert one(automatic_cells.TWO_NODES, "guest-without-cells")[2][0] == "hw:numa_nodes=1"
+
+
+def test_a_plan_instead_of_lines_that_crowd_the_emulators_of_many_guests():
+    lines = {
+        str(each.subject): [line.line for line in each.remedies] for each in found(crowded.HOST, "smt-shared-core")
+    }
+    assert lines == {f"guest g{n}": ["pinner plan"] for n in range(2, 7)}
+    after = planned(crowded.HOST)
+    assert found(after, "smt-shared-core") == []
+    assert not planner.plan(crowded.HOST, "", Request()).roles.emulator & cpus("26-29")

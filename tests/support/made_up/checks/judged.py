@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from support.hosts import applied, cpus
+from support.hosts import applied, cpus, process
 from support.made_up.checks.pasted import CannotApplyError, pasted, request
 from support.made_up.readings import findings
 
@@ -16,6 +16,7 @@ from pinner.model.outcome.check import CheckFinding, Remedy
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
+from pinner.planning.objective_terms import ObjectiveMeasure
 from pinner.planning.request.processes import remedy_roles
 
 RANK = {"unknown": 0, "warning": 1, "critical": 2}
@@ -30,6 +31,33 @@ def wrong(reading: HostReading) -> Iterator[str]:
         for lines in _groups(finding):
             for problem in _problems(reading, before, finding, lines):
                 yield f"{finding.code} ({finding.subject}): {' && '.join(each.line for each in lines)}: {problem}"
+    yield from _crowds(reading, before)
+
+
+def _crowds(reading: HostReading, before: tuple[CheckFinding, ...]) -> Iterator[str]:
+    """The emulators' lines of all findings together, with emulators that are busy, leave no less of their CPUs."""
+    pins = [each for finding in before for each in finding.remedies if each.line.startswith("virsh emulatorpin")]
+    busy = _with_busy_emulators(reading.snapshot)
+    after = replace(reading, snapshot=busy)
+    for line in pins:
+        after, _ = pasted(after, line)
+    overload = [ObjectiveMeasure.of(each, 2.0).values({})["qemu_overload"] for each in (busy, after.snapshot)]
+    if pins and overload[1] > overload[0] + 0.01:
+        yield f"all of {[each.line for each in pins]}: emulators lack {overload[1]:.2f} CPUs, before {overload[0]:.2f}"
+
+
+def _with_busy_emulators(snapshot: Snapshot) -> Snapshot:
+    """Each uses 40 % of a CPU."""
+    busy = (
+        replace(
+            process(guest.pid, 40.0, "0", name="qemu-kvm", immovable_reason="guest"),
+            threads=tuple(replace(each, load=40.0 / len(guest.emulator.threads)) for each in guest.emulator.threads),
+        )
+        for guest in snapshot.guests
+        if guest.emulator.threads
+    )
+    pids = {guest.pid for guest in snapshot.guests}
+    return replace(snapshot, processes=(*(each for each in snapshot.processes if each.pid not in pids), *busy))
 
 
 def _as_checked(reading: HostReading) -> HostReading:

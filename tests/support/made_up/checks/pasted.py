@@ -65,13 +65,15 @@ def request(line: str) -> Request:
     processes: list[str] = []
     given = iter(split(line)[2:])
     for option in given:
+        if option == "--nova-emulators":
+            continue
         value = next(given)
         if option == "--process":
             processes.append(value)
         else:
             options[option[2:].replace("-", "_")] = value
     numbers = {name: int(value) if name == "minimum_cores" else value for name, value in options.items()}
-    return Request(**numbers, processes=tuple(processes))
+    return Request(**numbers, processes=tuple(processes), nova_emulators="--nova-emulators" in line)
 
 
 def _host(reading: HostReading, **more: object) -> HostReading:
