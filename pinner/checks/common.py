@@ -23,6 +23,8 @@ T = TypeVar("T")
 ROOT = "as root"
 BOOT = "the kernel's command line"
 COMPUTE = "nova.conf [compute]"
+SINCE_TRAIN = "since Nova 20.0 (Train)"
+"""Before, nova-compute knows only vcpu_pin_set."""
 FLAVOR = "the flavor in Nova"
 SYSCTL_FILE = "/etc/sysctl.d/90-pinner.conf"
 MANY = 32
@@ -237,13 +239,21 @@ def cpu_argument(topology: Topology, name: str, wanted: CpuSet, *needed: str) ->
 
 def nova_set(snapshot: Snapshot, line: str) -> Iterator[Remedy]:
     """vcpu_pin_set goes: beside its successors nova-compute does not start, or ignores them."""
-    yield Remedy(line, COMPUTE)
-    if _has_pin_set(snapshot):
-        yield Remedy("#vcpu_pin_set", "nova.conf [DEFAULT]")
+    if not _has_pin_set(snapshot):
+        yield Remedy(line, COMPUTE)
+    else:
+        yield Remedy(line, f"{COMPUTE}, {SINCE_TRAIN}")
+        yield Remedy("#vcpu_pin_set", f"nova.conf [DEFAULT], {SINCE_TRAIN}")
 
 
 def _has_pin_set(snapshot: Snapshot) -> bool:
     return snapshot.nova is not None and bool(snapshot.nova.pin_set)
+
+
+def has_pins_alone(snapshot: Snapshot) -> bool:
+    """Of vcpu_pin_set, where all guests of Nova are pinned."""
+    guests = [guest for guest in snapshot.guests if guest.nova]
+    return _has_pin_set(snapshot) and bool(guests) and all(guest.dedicated for guest in guests)
 
 
 def right_nova_sets(reading: HostReading) -> NovaSets:
@@ -252,7 +262,7 @@ def right_nova_sets(reading: HostReading) -> NovaSets:
     if not _has_pin_set(snapshot):
         return right_sets(snapshot, reading.roles.vcpu)
     pinned = union(guest.cpus for guest in snapshot.nova_owns().guests)
-    if pinned and all(guest.dedicated for guest in snapshot.guests if guest.nova):
+    if has_pins_alone(snapshot):
         return NovaSets(right_sets(replace(snapshot, dedicated=snapshot.shared, shared=CpuSet()), CpuSet()).dedicated)
     alone = snapshot.shared & (snapshot.topology.isolated | isolated_cpus(snapshot.topology) | pinned)
     divided = replace(snapshot, dedicated=snapshot.dedicated | alone, shared=snapshot.shared - alone)
@@ -266,7 +276,7 @@ def right_shared(reading: HostReading) -> Iterator[Remedy]:
     if not right.shared or not all(_is_safe_for(guest, right, snapshot) for guest in snapshot.guests if guest.nova):
         return
     if is_old and right.dedicated != snapshot.dedicated:
-        yield Remedy(f"cpu_dedicated_set = {right.dedicated}", COMPUTE)
+        yield Remedy(f"cpu_dedicated_set = {right.dedicated}", f"{COMPUTE}, {SINCE_TRAIN}")
     if is_old or right.shared != snapshot.shared:
         yield from nova_set(snapshot, f"cpu_shared_set = {right.shared}")
 

@@ -9,6 +9,7 @@ from pinner.checks.common import (
     NUMA_LOCAL,
     cpu_argument,
     floats_over,
+    has_pins_alone,
     host_subject,
     kernel_argument,
     nova_set,
@@ -55,7 +56,8 @@ def _mixed(reading: HostReading) -> Iterator[Found]:
 
 def _shared_isolated(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
-    if both := snapshot.shared & (_isolcpus(snapshot) | snapshot.topology.isolated):
+    both = snapshot.shared & (_isolcpus(snapshot) | snapshot.topology.isolated)
+    if both and not has_pins_alone(snapshot):
         yield Found(
             host_subject(reading),
             f"CPUs {both} of cpu_shared_set are isolated",
@@ -323,7 +325,8 @@ CHECKS = (
         code="nova-old-option",
         severity="warning",
         summary="the old option vcpu_pin_set is used",
-        why="Nova cannot have pinned and floating guests on one host with it, and later versions ignore it",
+        why="Nova cannot have pinned and floating guests on one host with it, and later versions ignore it; before "
+        "Nova 20.0 (Train) it has no successor: other hosts for floating guests",
         source="OpenStack Nova: configuration/config.html (vcpu_pin_set)",
         find=_old_option,
     ),

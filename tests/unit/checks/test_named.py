@@ -12,7 +12,7 @@ from data.field.named import (
     squeezed_osds,
     topology,
 )
-from data.field.remedies import crowded
+from data.field.remedies import crowded, nova_sets
 from support.hosts import applied, cpus
 from support.made_up.readings import findings
 
@@ -189,3 +189,11 @@ def test_a_plan_instead_of_lines_that_crowd_the_emulators_of_many_guests():
     after = planned(crowded.HOST)
     assert found(after, "smt-shared-core") == []
     assert not planner.plan(crowded.HOST, "", Request()).roles.emulator & cpus("26-29")
+
+
+def test_isolated_cpus_of_vcpu_pin_set_are_right_for_pinned_guests_alone():
+    assert found(nova_sets.PINS_ALONE, "nova-shared-isolated") == []
+    (floats,) = found(nova_sets.FLOATS, "nova-shared-isolated")
+    (old,) = found(nova_sets.PINS_ALONE, "nova-old-option")
+    for finding in (floats, old):
+        assert all(line.where.endswith(", since Nova 20.0 (Train)") for line in finding.remedies), finding.remedies

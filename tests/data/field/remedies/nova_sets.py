@@ -2,7 +2,8 @@
 no CPU.
 
 Right for vcpu_pin_set: isolated CPUs, and those of pinned guests, in cpu_dedicated_set; the others in cpu_shared_set;
-and vcpu_pin_set goes, because nova-compute does not start with both.
+and vcpu_pin_set goes, because nova-compute does not start with both. Nova has these sets since 20.0 (Train). Where all
+its guests are pinned, isolated CPUs are right.
 """
 
 from support.hosts import GIB, KERNEL, cpus, guest, plain, snapshot
@@ -16,6 +17,7 @@ PINNED = guest(1, 2, cpus("4"), pins=["8", "9"], nova=NOVA, dedicated=True)
 
 ALL = snapshot(plain(16, isolated="4-15"), **CONF)
 SOME = snapshot(plain(16, isolated="8-15"), **CONF)
+PINS_ALONE = snapshot(plain(16, isolated="4-15"), [PINNED], **CONF)
 FLOATS = snapshot(plain(16, isolated="8-15"), [guest(1, 2, cpus("4-15"), nova=NOVA)], **CONF)
 WITH_PINNED = snapshot(plain(16), [PINNED], **CONF)
 BOTH = snapshot(plain(16), [PINNED, guest(2, 2, cpus("4-15"), nova=NOVA)], **CONF)
