@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from shlex import quote
 from typing import NamedTuple, TypeVar
 
@@ -186,10 +187,12 @@ def within(cpus: CpuSet, limits: tuple[CpuLimit, ...]) -> CpuSet:
 
 
 def for_emulator(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> CpuSet:
-    """Of these, what the guest's cgroups allow, off the cores of guests' own CPUs and off cpu_shared_set."""
-    return (
-        within(cpus, guest.cpu_limits) - snapshot.shared - union(own_cores(each, snapshot) for each in snapshot.guests)
-    )
+    """Of these, what the guest's cgroups, definition and memory allow, off the cores of guests' own CPUs and off
+    cpu_shared_set."""
+    memory = {*chain.from_iterable(each.nodes for each in guest.numa.bindings()), *guest.numa.huge_kib}
+    near = union(snapshot.topology.cpus_by_node.get(node, CpuSet()) for node in memory)
+    allowed = within(cpus, guest.cpu_limits) & (near or cpus) & (guest.restriction or cpus)
+    return allowed - snapshot.shared - union(own_cores(each, snapshot) for each in snapshot.guests)
 
 
 def emulator_pin(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> tuple[Remedy, ...]:

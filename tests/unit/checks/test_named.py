@@ -12,7 +12,7 @@ from data.field.named import (
     squeezed_osds,
     topology,
 )
-from data.field.remedies import crowded, nova_sets
+from data.field.remedies import crowded, nova_sets, strict_memory
 from support.hosts import applied, cpus
 from support.made_up.readings import findings
 
@@ -197,3 +197,8 @@ def test_isolated_cpus_of_vcpu_pin_set_are_right_for_pinned_guests_alone():
     (old,) = found(nova_sets.PINS_ALONE, "nova-old-option")
     for finding in (floats, old):
         assert all(line.where.endswith(", since Nova 20.0 (Train)") for line in finding.remedies), finding.remedies
+
+
+def test_the_line_of_an_emulator_names_the_node_of_strict_memory():
+    _, _, lines = one(strict_memory.HOST, "emulator-on-vcpus")
+    assert lines == [f"virsh emulatorpin {strict_memory.FIREWALL.uuid} 3,39 --live"]

@@ -20,6 +20,7 @@ from pinner.model.plan.request import Request
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot, emulator_cpus, vcpu_cpus, with_affinities
 from pinner.model.states import Governor
+from pinner.planning.available.numa import bound_of
 
 
 class CannotApplyError(Exception):
@@ -84,6 +85,9 @@ def _emulatorpin(reading: HostReading, uuid: str, mask: str):
     guest = reading.snapshot.running_guest(uuid)
     outside = cpus(mask) - guest.cpu_limits[-1].cpus if guest.cpu_limits else CpuSet()
     assert not outside, f"CPUs {outside} are outside {guest.cpu_limits[-1]}"
+    bound = bound_of(guest, reading.snapshot.topology)
+    far = cpus(mask) - bound.nodes if bound and bound.nodes is not None else CpuSet()
+    assert not far, f"CPUs {far} are outside {bound.nodes}, to which {guest.name} is bound"
     return _moved(reading, (thread.tid for thread in guest.emulator.threads), mask)
 
 
@@ -280,8 +284,6 @@ def _argument(reading: HostReading, line: str):
     changed = _host(reading, topology=booted, baseline=base)
     hosts = reading.roles.housekeeping | reading.roles.emulator
     assert not (both := new & hosts), f"isolates CPUs {both} of the host, which has {hosts}"
-    lost = top.isolated - booted.isolated if not line.startswith("no ") else CpuSet()
-    assert not lost, f"takes the isolation from CPUs {lost}"
     flags = isolcpus_flags(top) - isolcpus_flags(booted) if name == "isolcpus" and added else frozenset()
     assert not flags, f"drops the flags {flags}"
     used = argument_cpus(booted, name) if name == "irqaffinity" else CpuSet()
