@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pinner.api.schemas.inputs import MAX_NAMES
 from pinner.model.cpuset import MAX_CPUS
-from pinner.model.plan.request import SETS
+from pinner.model.plan.request import SETS, Request
 from pinner.model.questions import MAX_NEW_GUESTS
 
 LARGEST_THRESHOLD = 800
@@ -47,6 +47,7 @@ def before_call(_context, case, _kwargs):
         # All guests of a question together have a limit.
         _lower(each, "count", MAX_NEW_GUESTS, 1)
         _lower(each.get("shape") if isinstance(each, dict) else None, "vcpus", MAX_CPUS, 8)
+    _name_no_pid(case.path, body.get("request"))
     for request in (body, body.get("request"), body.get("then")):
         least = request.get("minimum_cores") if isinstance(request, dict) else None
         if type(least) in (int, float) and 1 < least <= MAX_CPUS and least == int(least):
@@ -55,6 +56,14 @@ def before_call(_context, case, _kwargs):
         if type(threshold) in (int, float) and threshold > LARGEST_THRESHOLD:
             request["busy_threshold"] = type(threshold)(LARGEST_THRESHOLD)
         _place_once(request)
+
+
+def _name_no_pid(path, request):
+    """test_policies.py tests that a policy is refused that names one."""
+    names = request.get("processes") if isinstance(request, dict) else None
+    if path.endswith("/policy") and isinstance(names, list):
+        digits = [isinstance(name, str) and name.isdigit() for name in names]
+        request["processes"] = [f"p{name[1:]}" if pid else name for name, pid in zip(names, digits, strict=True)]
 
 
 def _drop_alone(case, path, name, partner, *, without):
@@ -72,9 +81,12 @@ def _lower(values, name, most, to):
 
 
 def _place_once(request):
-    """The longest list names a part several times; test_manual.py tests that it is refused."""
+    """The longest list names a part several times; test_manual.py tests that it is refused, and test_bad_input.py that
+    a placement has no other choice beside it."""
     pins = request.get("placement") if isinstance(request, dict) else None
-    if isinstance(pins, list) and 1 < len(pins) <= MAX_NAMES and all(pin == pins[0] for pin in pins):
+    if isinstance(pins, list) and pins and _chooses(request):
+        del request["placement"]
+    elif isinstance(pins, list) and 1 < len(pins) <= MAX_NAMES and all(pin == pins[0] for pin in pins):
         request["placement"] = pins[:1]
 
 
@@ -90,10 +102,20 @@ def filter_body(_context, body):
     return len({*map(str, lists)}) == len(lists)
 
 
+_DEFAULTS = {name: getattr(Request(), name) for name in (*SETS, "busy_threshold", "isolation", "smt", "solver_budget")}
+
+
+def _chooses(request):
+    """What the plan changes, or where."""
+    given = any(map(request.get, ("strategy", "guests", "processes", "with", "fix", "rebalance", "with_processes")))
+    return given or any(request.get(name, default) != default for name, default in _DEFAULTS.items())
+
+
 def _excludes_placement(request):
     pins = request.get("placement") if isinstance(request, dict) else None
-    beside = ("strategy", "guests", "processes", "with", "fix", "rebalance")
-    return isinstance(pins, list) and bool(pins) and (len(pins) > 1 or any(request.get(name) for name in beside))
+    if not isinstance(pins, list) or not pins:
+        return False
+    return len(pins) > 1 or _chooses(request)
 
 
 def _leaves_irqs(request):
