@@ -1,8 +1,9 @@
 """What several checks need: growth of counters, CPUs by role, lines of remedies. Pure."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from shlex import quote
 from typing import NamedTuple, TypeVar
@@ -186,29 +187,41 @@ def within(cpus: CpuSet, limits: tuple[CpuLimit, ...]) -> CpuSet:
     return cpus & limits[-1].cpus if limits else cpus
 
 
-def for_emulator(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> CpuSet:
-    """Of these, what the guest's cgroups, definition and memory allow, off the cores of guests' own CPUs and off
-    cpu_shared_set."""
-    memory = {*chain.from_iterable(each.nodes for each in guest.numa.bindings()), *guest.numa.huge_kib}
-    near = union(snapshot.topology.cpus_by_node.get(node, CpuSet()) for node in memory)
-    allowed = within(cpus, guest.cpu_limits) & (near or cpus) & (guest.restriction or cpus)
-    return allowed - snapshot.shared - union(own_cores(each, snapshot) for each in snapshot.guests)
+@dataclass(frozen=True)
+class EmulatorPins:
+    """Lines that pin emulators, each beside all guests. Without slots, so that these are looked at once."""
 
+    snapshot: Snapshot
 
-def emulator_pin(guest: Guest, cpus: CpuSet, snapshot: Snapshot) -> tuple[Remedy, ...]:
-    """A plan where more guests than these CPUs need such a line: their emulators would crowd there. A plan leaves
-    those that Nova pinned where they are, unless it is asked to move them."""
-    allowed = for_emulator(guest, cpus, snapshot)
-    cores = union(own_cores(each, snapshot) for each in snapshot.guests)
-    alike = [each for each in snapshot.guests if each.dedicated == guest.dedicated]
-    if len([each for each in alike if _emulator_on(each, cores, snapshot)]) > len(allowed):
-        return plans("--nova-emulators" if guest.dedicated else "")
-    return (command(f"virsh emulatorpin {quote(guest.uuid)} {allowed} --live"),) if allowed else ()
+    def allowed(self, guest: Guest, cpus: CpuSet) -> CpuSet:
+        """Of these, what the guest's cgroups, definition and memory allow, off the cores of guests' own CPUs and off
+        cpu_shared_set."""
+        memory = {*chain.from_iterable(each.nodes for each in guest.numa.bindings()), *guest.numa.huge_kib}
+        near = union(self.snapshot.topology.cpus_by_node.get(node, CpuSet()) for node in memory)
+        allowed = within(cpus, guest.cpu_limits) & (near or cpus) & (guest.restriction or cpus)
+        return allowed - self.snapshot.shared - self._cores
 
+    def remedies(self, guest: Guest, cpus: CpuSet) -> tuple[Remedy, ...]:
+        """A plan where more guests than these CPUs need such a line: their emulators would crowd there. A plan leaves
+        those that Nova pinned where they are, unless it is asked to move them."""
+        allowed = self.allowed(guest, cpus)
+        if self._needing[guest.dedicated] > len(allowed):
+            return plans("--nova-emulators" if guest.dedicated else "")
+        return (command(f"virsh emulatorpin {quote(guest.uuid)} {allowed} --live"),) if allowed else ()
 
-def _emulator_on(guest: Guest, cores: CpuSet, snapshot: Snapshot) -> bool:
-    threads = guest.emulator.threads
-    return bool(restricted(threads, snapshot) & cores or union(each.affinity for each in threads) & own_cpus(guest))
+    @cached_property
+    def _cores(self) -> CpuSet:
+        return union(own_cores(each, self.snapshot) for each in self.snapshot.guests)
+
+    @cached_property
+    def _needing(self) -> Counter[bool]:
+        """Guests that need a line, by whether Nova pinned them."""
+        return Counter(each.dedicated for each in self.snapshot.guests if self._needs_one(each))
+
+    def _needs_one(self, guest: Guest) -> bool:
+        threads = guest.emulator.threads
+        on_cores = restricted(threads, self.snapshot) & self._cores
+        return bool(on_cores or union(each.affinity for each in threads) & own_cpus(guest))
 
 
 def sysctl(key: str, value: object) -> tuple[Remedy, Remedy]:

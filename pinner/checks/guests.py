@@ -7,7 +7,7 @@ from shlex import quote
 from pinner.checks.common import (
     MANY,
     ROOT,
-    for_emulator,
+    EmulatorPins,
     host_subject,
     housekeeping,
     in_xml,
@@ -111,11 +111,12 @@ def _migration(reading: HostReading) -> Iterator[Found]:
         (each for guest in snapshot.guests for each in guest.emulator.threads if each not in guest.migration_threads),
         snapshot,
     )
-    for guest in reading.snapshot.guests:
+    pins = EmulatorPins(snapshot)
+    for guest in snapshot.guests:
         moving = guest.migration_threads
         cpus = union(thread.affinity for thread in moving)
         if moving and (_crowd(moving, cpus, emulators) or cpus & vcpus):
-            free = for_emulator(guest, housekeeping(reading) - interrupted(reading), snapshot)
+            free = pins.allowed(guest, housekeeping(reading) - interrupted(reading))
             yield Found(
                 Subject("guest", guest.name),
                 f"{counted(len(moving), 'migration thread')} of guest {guest.name} share CPUs {cpus} with guests",

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from pinner.checks.common import (
+    EmulatorPins,
     command,
-    emulator_pin,
     flavor,
     host_subject,
     housekeeping,
@@ -116,11 +116,12 @@ def _work_on_cores(reading: HostReading) -> Iterator[Found]:
     cores = {guest.uuid: own_cores(guest, snapshot) for guest in snapshot.guests}
     every = union(cores.values())
     free = reading.roles.emulator - interrupted(reading) if every else CpuSet()
+    pins = EmulatorPins(snapshot)
     for guest in snapshot.guests if every else ():
         if (emulator := restricted(guest.emulator.threads, snapshot)) & every:
             others = {other.name: emulator & cores[other.uuid] for other in snapshot.guests if other is not guest}
             is_left = guest.dedicated or guest.operator_pins
-            pin = () if is_left else emulator_pin(guest, free, snapshot)
+            pin = () if is_left else pins.remedies(guest, free)
             what = f"emulator threads of guest {guest.name}"
             yield from _on_cores(Subject("guest", guest.name), what, others, pin)
     for subject, what, cpus in _host_work(snapshot) if every else ():
@@ -189,6 +190,7 @@ def _rt_throttling(reading: HostReading) -> Iterator[Found]:
 
 def _emulators(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
+    pins = EmulatorPins(snapshot)
     for guest in snapshot.guests:
         vcpus = own_cpus(guest)
         threads = [thread for thread in guest.emulator.threads if thread.affinity & vcpus]
@@ -199,12 +201,13 @@ def _emulators(reading: HostReading) -> Iterator[Found]:
                 Subject("guest", guest.name),
                 f"emulator threads of guest {guest.name} may run on CPUs that its vCPUs have to themselves",
                 (Evidence("threads", len(threads)), Evidence("shared CPUs", str(threads[0].affinity & vcpus))),
-                emulator_pin(guest, free, reading.snapshot),
+                pins.remedies(guest, free),
             )
 
 
 def _realtime_emulator(reading: HostReading) -> Iterator[Found]:
     """QEMU's own threads never run beside a real-time vCPU."""
+    pins = EmulatorPins(reading.snapshot)
     for guest in reading.snapshot.guests:
         threads = (vcpu.thread for vcpu in guest.vcpus if vcpu.thread and vcpu.thread.realtime)
         realtime = union(thread.affinity for thread in threads if len(thread.affinity) == 1)
@@ -215,7 +218,7 @@ def _realtime_emulator(reading: HostReading) -> Iterator[Found]:
                 Subject("guest", guest.name),
                 f"emulator threads of guest {guest.name} have only CPUs {emulator}, where real-time vCPUs run",
                 (Evidence("emulator", str(emulator)), Evidence("real-time vCPUs", str(realtime))),
-                emulator_pin(guest, free, reading.snapshot),
+                pins.remedies(guest, free),
             )
 
 
