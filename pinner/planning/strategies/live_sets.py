@@ -128,8 +128,19 @@ def _in_turn(context: Context, free: CpuSet) -> Iterator[CpuSet]:
 
 def _emulators(context: Context, resolved: Resolved, roles: Roles, allocation: Allocation) -> dict[str, CpuSet]:
     """The recorded or current CPU, if it is free, else one of the set on the guest's node, else any of the set, else
-    for an automatic set one that no vCPU has. A bound guest gets only a CPU of its nodes; others get CPUs of a
-    definition last."""
+    for an automatic set one that no vCPU has. A bound guest gets only a CPU of its nodes. Where a guest gets none,
+    restricted ones choose first, and others get CPUs of a definition last."""
+    inside = union(context.allocatable.definitions)
+    chosen = _chosen(context, resolved, roles, allocation, CpuSet())
+    if not inside or len(chosen) == len(allocation.places):
+        return chosen
+    return max(chosen, _chosen(context, resolved, roles, allocation, inside), key=len)
+
+
+def _chosen(
+    context: Context, resolved: Resolved, roles: Roles, allocation: Allocation, inside: CpuSet
+) -> dict[str, CpuSet]:
+    """``inside``: CPUs of definitions to which restricted guests come first."""
     unused = _free(context, roles, allocation)
     # On a small node or in a small cgroup both sets share CPUs.
     free = roles.emulator - roles.housekeeping - (roles.vcpu - unused)
@@ -140,8 +151,7 @@ def _emulators(context: Context, resolved: Resolved, roles: Roles, allocation: A
         if own := context.near(guest, _own(context, guest) & (free | extra)):
             chosen[guest.uuid] = CpuSet.of([min(own)])
             free, extra = free - own, extra - own
-    inside = union(context.allocatable.definitions)
-    for guest in sorted(guests, key=lambda guest: not guest.restriction):
+    for guest in sorted(guests, key=lambda guest: not (guest.restriction and inside)):
         if guest.uuid in chosen:
             continue
         nodes = allocation.places[guest.uuid].nodes
